@@ -1,0 +1,79 @@
+"""Every code that a refusal can carry, with its HTTP status.
+
+Programs read the code, people read the sentence beside it. Codes are added, never changed.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Code(StrEnum):
+    """Why a request was refused. The value is what stands in ``code`` on the wire."""
+
+    BAD_REQUEST = "bad_request"
+    BODY_TOO_LARGE = "bad_request_too_large"
+    INVALID_BODY = "invalid_body"
+    INVALID_ARGUMENT = "invalid_argument"
+    INVALID_TOKEN_ID = "invalid_token_id"
+    INVALID_CONTEXT = "invalid_context"
+    INVALID_PAYLOAD = "invalid_payload"
+    TOKEN_NOT_FOUND = "token_not_found"
+    TASK_NOT_FOUND = "task_not_found"
+    NOT_FOUND = "not_found"
+    METHOD_NOT_ALLOWED = "method_not_allowed"
+    EVENT_NOT_ALLOWED = "event_not_allowed"
+    TOKEN_NOT_ACTIVE = "token_not_active"
+    TASK_NOT_HELD = "task_not_held"
+    ATTEMPT_OVER = "attempt_over"
+    CHILD_TOKEN = "child_token"
+    DATABASE_BUSY = "database_busy"
+    NOT_SERVING = "not_serving"
+    UNEXPECTED = "unexpected"
+
+    @property
+    def status(self) -> int:
+        """The HTTP status that goes with this code."""
+        return HTTP_STATUS[self]
+
+    @property
+    def wire(self) -> str:
+        """The code as it stands on the wire (a body that is too large is a ``bad_request`` with status 413)."""
+        return "bad_request" if self is Code.BODY_TOO_LARGE else self.value
+
+
+HTTP_STATUS: dict[Code, int] = {
+    Code.BAD_REQUEST: 400,
+    Code.BODY_TOO_LARGE: 413,
+    Code.INVALID_BODY: 422,
+    Code.INVALID_ARGUMENT: 422,
+    Code.INVALID_TOKEN_ID: 422,
+    Code.INVALID_CONTEXT: 422,
+    Code.INVALID_PAYLOAD: 422,
+    Code.TOKEN_NOT_FOUND: 404,
+    Code.TASK_NOT_FOUND: 404,
+    Code.NOT_FOUND: 404,
+    Code.METHOD_NOT_ALLOWED: 405,
+    Code.EVENT_NOT_ALLOWED: 409,
+    Code.TOKEN_NOT_ACTIVE: 409,
+    Code.TASK_NOT_HELD: 409,
+    Code.ATTEMPT_OVER: 409,
+    Code.CHILD_TOKEN: 409,
+    Code.DATABASE_BUSY: 503,
+    Code.NOT_SERVING: 503,
+    Code.UNEXPECTED: 500,
+}
+
+
+class Refused(Exception):
+    """A request was understood and refused. Ordinary: callers act on ``code`` and show ``sentence``.
+
+    Args:
+        code: why, for programs.
+        sentence: why, for people: the thing, what was found, what is allowed.
+    """
+
+    def __init__(self, code: Code, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+        self.sentence = sentence

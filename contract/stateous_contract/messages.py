@@ -1,0 +1,212 @@
+"""The messages of the wire as values. Field names are the wire's names; unknown fields are ignored, fields are added,
+never changed. `Raw` fields hold a user's JSON as the text it came as: nobody re-writes a user's numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+
+class Message(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """A value of the wire. Optional fields that were not given are left out when it is written."""
+
+
+class EnteredBy(Message):
+    """The event that brought a token into its state. `error` is text, for the event ``error`` only."""
+
+    name: str
+    payload: Raw | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+
+
+class Grant(Message):
+    """One task, given to one supervisor for one attempt."""
+
+    task: int
+    token: str
+    state: str
+    visit: int
+    attempt: int
+    context: Raw
+    memory: Raw
+    entered_by: EnteredBy | None = None
+    lease_s: float | None = None
+    version: int | None = None
+    generation: int | None = None
+    owner: str | None = None
+    suspect: bool = False
+
+
+class Grants(Message):
+    """The answer to a claim with `max`."""
+
+    tasks: list[Grant]
+
+
+class ClaimRequest(Message):
+    """Ask for work. Without `max` the answer is one grant (baseline), with it a list (`batch`)."""
+
+    supervisor: str
+    states: list[str]
+    request: str | None = None
+    instance: str | None = None
+    max: int | None = None
+    max_by_state: dict[str, int] | None = None
+    wait: float | None = None
+    withdraw: bool = False
+    versions: dict[str, list[int]] | None = None
+
+
+class HeartbeatRequest(Message):
+    """Renew the leases of `tasks`. `attempts` maps a task id (text, as JSON keys are) to the attempt that runs."""
+
+    supervisor: str
+    tasks: list[int]
+    instance: str | None = None
+    attempts: dict[str, int] | None = None
+
+
+class HeartbeatAnswer(Message):
+    """`lost` is ascending; `causes` says why, by task id."""
+
+    lost: list[int]
+    causes: dict[str, str] | None = None
+    pause: list[int] | None = None
+    now: str | None = None
+
+
+class Schedule(Message):
+    """A timer that a routine asks for."""
+
+    event: str
+    after: str
+    payload: Raw | None = None
+
+
+class Report(Message):
+    """The outcome of one attempt. `kind` is event, waiting, failed or released."""
+
+    kind: str
+    event: str | None = None
+    error: str | None = None
+    payload: Raw | None = None
+    context: Raw | None = None
+    schedules: list[Schedule] | None = None
+    attempt: int | None = None
+    supervisor: str | None = None
+    instance: str | None = None
+    reason: str | None = None
+    retryable: bool = True
+
+
+class TaskMessage(Message):
+    """One of the things `POST /tasks/messages` carries: a note, a memory write or a report of one attempt.
+
+    For a report the outcome's own kind stands in `outcome`, because `kind` names the message.
+    """
+
+    task: int
+    attempt: int
+    kind: str
+    text: str | None = None
+    key: str | None = None
+    value: Raw | UnsetType = UNSET
+    outcome: str | None = None
+    event: str | None = None
+    error: str | None = None
+    payload: Raw | None = None
+    context: Raw | None = None
+    schedules: list[Schedule] | None = None
+    reason: str | None = None
+    retryable: bool = True
+
+
+class TaskMessages(Message):
+    """Everything that a supervisor has to say, in one request."""
+
+    supervisor: str
+    instance: str
+    messages: list[TaskMessage]
+
+
+class TokenView(Message):
+    """A token as clients see it."""
+
+    token: str
+    state: str
+    status: str
+    visit: int
+    context: Raw
+    entered_at: str
+    parent: str | UnsetType = UNSET
+
+
+class MessageResult(Message):
+    """What became of one message. `status` is the HTTP status that it would have had alone."""
+
+    task: int
+    status: int
+    token: TokenView | None = None
+    code: str | None = None
+    error: str | None = None
+
+
+class MessageResults(Message):
+    """One result a message, in order."""
+
+    results: list[MessageResult]
+
+
+class Refusal(Message):
+    """The body of every answer of 400 and above."""
+
+    error: str
+    code: str
+
+
+class Limits(Message):
+    """What this control plane accepts at most."""
+
+    body_bytes_max: int = 0
+    batch_bytes_max: int = 0
+    depth_max: int = 0
+    claim_max: int = 0
+    heartbeat_max: int = 0
+    messages_max: int = 0
+    wait_s_max: float = 0.0
+
+
+class Health(Message):
+    """`GET /health`. The first two fields are the baseline's; the rest say what goes beyond it."""
+
+    workflow: str
+    checksum: str
+    protocol: int | None = None
+    features: list[str] = []
+    limits: Limits | None = None
+    lease_s: float | None = None
+    heartbeat_s: float | None = None
+    now: str | None = None
+    as_of: str | None = None
+    alarms: list[str] | None = None
+    version: str | None = None
+
+
+class HistoryEntry(Message):
+    """One line of a token's history."""
+
+    seq: int
+    at: str
+    kind: str
+    data: Raw
+
+
+FEATURES = ("wait", "batch", "release")
+
+
+def encode(message: Any) -> bytes:
+    """Write a message as compact JSON."""
+    return msgspec.json.encode(message)

@@ -1,0 +1,191 @@
+"""What the agent and its routine host say to each other over their socket pair.
+
+A frame is a u32 length (big endian) and JSON: an array of messages, so that one turn of a loop is one frame. Unknown
+kinds are ignored, so either side may be newer. The first message both ways is `Hello`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+LINK_PROTOCOL = 1
+FRAME_BYTES_MAX = 8 * 1_048_576 + 65_536
+
+
+class Frame(msgspec.Struct, omit_defaults=True, kw_only=True, tag_field="kind"):
+    """One message of the link."""
+
+
+class Hello(Frame, tag="hello"):
+    """First, both ways. `python` and `pid` are the sender's."""
+
+    protocol: int
+    sdk: str
+    python: str = ""
+    pid: int = 0
+
+
+# Host to agent.
+
+
+class Loading(Frame, tag="loading"):
+    """The host is about to import `file` (so that the agent knows what hung or killed it)."""
+
+    file: str
+
+
+class RoutineFacts(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """A routine that was found: where it stands and how it wants to run."""
+
+    state: str
+    file: str
+    line: int
+    name: str
+    is_async: bool
+    isolation: str | None = None
+    versions: list[int] = [1]
+
+
+class BrokenFile(msgspec.Struct, kw_only=True):
+    """A file that could not be loaded, with one sentence."""
+
+    file: str
+    line: int | None
+    error: str
+
+
+class Loaded(Frame, tag="loaded"):
+    """Loading is over. `faults` are faults of the folder as a whole: the agent refuses to start with them."""
+
+    routines: list[RoutineFacts]
+    broken: list[BrokenFile] = []
+    faults: list[str] = []
+
+
+class Began(Frame, tag="began"):
+    """The routine's first line is about to run. `at` is the host's CLOCK_MONOTONIC."""
+
+    task: int
+    attempt: int
+    at: float
+
+
+class Noted(Frame, tag="note"):
+    """The routine said one line of progress."""
+
+    task: int
+    attempt: int
+    text: str
+
+
+class Remembered(Frame, tag="memory"):
+    """The routine set (or, with null, deleted) one key of its memory."""
+
+    task: int
+    attempt: int
+    key: str
+    value: Raw
+
+
+class Outcome(Frame, tag="outcome"):
+    """The attempt is over. `outcome` is event, waiting or failed; `traceback` goes to the log, never to the wire.
+
+    `is_dropped` says that the routine was cancelled or lost: nothing is to be reported.
+    """
+
+    task: int
+    attempt: int
+    outcome: str
+    event: str | None = None
+    payload: Raw | None = None
+    context: Raw | None = None
+    schedules: list[dict[str, Any]] | None = None
+    error: str | None = None
+    traceback: str | None = None
+    is_dropped: bool = False
+    is_retryable: bool = True
+    duration_s: float = 0.0
+
+
+class Call(Frame, tag="call"):
+    """A routine asks the control plane something and waits for the `Answer` with the same id."""
+
+    id: int
+    task: int
+    attempt: int
+    call: str
+    body: Raw
+
+
+class Pulse(Frame, tag="pulse"):
+    """The host's loop is alive. `loop_lag_s` is how late it woke; `stack` is where it hung, when it did."""
+
+    loop_lag_s: float
+    running: int = 0
+    abandoned: int = 0
+    stack: str | None = None
+
+
+class Logged(Frame, tag="log"):
+    """A line that a routine printed or logged."""
+
+    level: str
+    text: str
+    task: int | None = None
+    attempt: int | None = None
+
+
+# Agent to host.
+
+
+class Run(Frame, tag="run"):
+    """Run the routine of `grant` (a grant of the wire, as its JSON text)."""
+
+    grant: Raw
+    lease_s: float
+    timeout_s: float | None = None
+
+
+class Cancel(Frame, tag="cancel"):
+    """The attempt is lost or to be stopped: cancel `async def`, drop the result of `def`."""
+
+    task: int
+    attempt: int
+    cause: str
+
+
+class Answer(Frame, tag="answer"):
+    """The control plane's answer to a `Call`; `status` 0 means that it is not to be had."""
+
+    id: int
+    status: int
+    body: Raw
+
+
+class HeldUntil(Frame, tag="held"):
+    """The lease was renewed: the attempt is held for `lease_s` from now."""
+
+    tasks: list[int]
+    lease_s: float
+
+
+class PauseTask(Frame, tag="pause"):
+    """A person asked for a pause; it is seen at the next durable point."""
+
+    task: int
+    attempt: int
+
+
+class Drain(Frame, tag="drain"):
+    """No new work will come; end when the last routine ended."""
+
+
+class Quit(Frame, tag="quit"):
+    """Cancel what runs and end."""
+
+
+ToAgent = Hello | Loading | Loaded | Began | Noted | Remembered | Outcome | Call | Pulse | Logged
+ToHost = Hello | Run | Cancel | Answer | HeldUntil | PauseTask | Drain | Quit
