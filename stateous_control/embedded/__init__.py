@@ -1,0 +1,6 @@
+"""The PostgreSQL that comes as a wheel, started by a door of our own, for people who have no database server."""
+
+from stateous_control.embedded.housing import CannotStart
+from stateous_control.embedded.postgres import EmbeddedPostgres
+
+__all__ = ["CannotStart", "EmbeddedPostgres"]
