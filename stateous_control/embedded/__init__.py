@@ -1,4 +1,4 @@
-"""The PostgreSQL that comes as a wheel, started by a door of our own, for people who have no database server."""
+"""The PostgreSQL that comes as a wheel, started by a door of our own, for people without a server."""
 
 from stateous_control.embedded.housing import CannotStart
 from stateous_control.embedded.postgres import EmbeddedPostgres

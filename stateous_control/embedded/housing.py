@@ -1,8 +1,9 @@
-"""Where the embedded PostgreSQL lives and as whom it runs. PostgreSQL refuses to run as root, and people run as root.
+"""Where the embedded PostgreSQL lives and as whom it runs: it refuses to run as root, and people run as root.
 
-Not root: as we are. Root: in a user namespace, where it believes to be nobody while its files stay root's. Where
-namespaces are forbidden: as uid 65534, with the binaries copied to a folder that everybody may read and the data moved to
-a 0700 folder that uid 65534 owns. Never makes a user and never changes the mode of a path that it did not make.
+Not root: as we are. Root: in a user namespace, where it believes to be nobody while its files stay root's.
+Where namespaces are forbidden: as uid 65534, with the binaries copied to a folder that everybody may read and
+the data moved to a 0700 folder that uid 65534 owns. Never makes a user and never changes the mode of a path
+that it did not make.
 """
 
 from __future__ import annotations
@@ -90,8 +91,8 @@ def _live_elsewhere(data: Path, install: Path, elsewhere: Path) -> Housing:
         cluster = _move_out(data, elsewhere)
     except OSError as error:
         raise CannotStart(
-            f"PostgreSQL may not run as root, user namespaces are forbidden here, and its files cannot be put below "
-            f"{elsewhere}: {error.strerror}; {WAYS_OUT}"
+            "PostgreSQL may not run as root, user namespaces are forbidden here, and its files cannot be "
+            f"put below {elsewhere}: {error.strerror}; {WAYS_OUT}"
         ) from error
     code, said = run("nobody", copy / "bin" / "postgres", "--version")
     if code != 0:
@@ -137,7 +138,7 @@ def _pointer(data: Path) -> Path:
 
 
 def _move_out(data: Path, elsewhere: Path) -> Path:
-    """Return the folder, owned by nobody, where the cluster is; the first time, bring there what `data` holds."""
+    """Return the cluster's folder below one that nobody owns; the first time, bring there what `data` holds."""
     pointer, here = _pointer(data), data / "postgres"
     if pointer.exists():
         home = Path(pointer.read_text().strip())

@@ -1,8 +1,8 @@
 """Become what PostgreSQL may run as, tie this process to its parent, then become PostgreSQL.
 
-Run as a script by `stateous_control.embedded.spawn`, in an interpreter of its own (`-I -S`, so it starts in milliseconds),
-because all of this must happen between fork and exec, where the big process's threads make Python code unsafe.
-It imports nothing of ours.
+Run as a script by `stateous_control.embedded.spawn`, in an interpreter of its own (`-I -S`: it starts in
+milliseconds), because all of this must happen between fork and exec, where the big process's threads make Python
+code unsafe. It imports nothing of ours.
 
     launch.py MODE PARENT_PID SIGNAL PROGRAM ARGUMENT…     MODE: plain, namespace, nobody
     launch.py MODE PARENT_PID SIGNAL --probe FOLDER        can this mode write into FOLDER?
@@ -51,7 +51,7 @@ def become_nobody() -> None:
 
 
 def die_with(libc: ctypes.CDLL, parent: int, signal: int) -> None:
-    """Have the kernel send `signal` to this process when `parent` ends, however it ends. exec keeps the request."""
+    """Have the kernel send `signal` to us when `parent` ends, however it ends. exec keeps the request."""
     _check(libc.prctl(_PR_SET_PDEATHSIG, signal, 0, 0, 0))
     if os.getppid() != parent:  # it ended before we could ask
         sys.exit(CANNOT)
@@ -64,7 +64,7 @@ def probe(folder: str) -> None:
 
 
 def main(mode: str, parent: str, signal: str, program: str, *arguments: str) -> None:
-    """Do what the module says. Ends with exit code `CANNOT` and a sentence on stderr where the system forbids it."""
+    """Do what the module says. Ends with exit code `CANNOT` and a sentence where the system forbids it."""
     try:
         os.setsid()  # Ctrl-C in a terminal is for our parent, which then stops us in its own time
         if sys.platform == "linux":
@@ -77,7 +77,7 @@ def main(mode: str, parent: str, signal: str, program: str, *arguments: str) -> 
         if program == "--probe":
             probe(arguments[0])
             return
-        os.execv(program, [program, *arguments])
+        os.execv(program, [program, *arguments])  # noqa: S606 - no shell is wanted
     except OSError as error:
         sys.stderr.write(f"{mode}: {error}\n")
         sys.exit(CANNOT)

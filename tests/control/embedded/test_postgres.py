@@ -241,7 +241,7 @@ def test_where_namespaces_are_forbidden_the_server_runs_as_nobody(data: Path, re
     before = Path("/etc/passwd").read_bytes(), modes_above(data), modes_above(reachable)
     server = EmbeddedPostgres(data, settings=QUICK, may_use_namespace=False, elsewhere=reachable)
     with server as url:
-        assert os.stat(f"/proc/{server.pid}").st_uid == 65534
+        assert Path(f"/proc/{server.pid}").stat().st_uid == 65534
         assert ask(url, "SELECT answer FROM kept") == 42
     assert (Path("/etc/passwd").read_bytes(), modes_above(data), modes_above(reachable)) == before
     home = Path((data / "postgres.moved").read_text().strip())
