@@ -138,7 +138,7 @@ def _pointer(data: Path) -> Path:
 
 
 def _move_out(data: Path, elsewhere: Path) -> Path:
-    """Return the cluster's folder below one that nobody owns; the first time, bring there what `data` holds."""
+    """Return the cluster's folder below one that nobody owns; at first, bring there what `data` holds."""
     pointer, here = _pointer(data), data / "postgres"
     if pointer.exists():
         home = Path(pointer.read_text().strip())

@@ -1,8 +1,8 @@
 """Become what PostgreSQL may run as, tie this process to its parent, then become PostgreSQL.
 
 Run as a script by `stateous_control.embedded.spawn`, in an interpreter of its own (`-I -S`: it starts in
-milliseconds), because all of this must happen between fork and exec, where the big process's threads make Python
-code unsafe. It imports nothing of ours.
+milliseconds), because all of this must happen between fork and exec, where the big process's threads make
+Python code unsafe. It imports nothing of ours.
 
     launch.py MODE PARENT_PID SIGNAL PROGRAM ARGUMENT…     MODE: plain, namespace, nobody
     launch.py MODE PARENT_PID SIGNAL --probe FOLDER        can this mode write into FOLDER?

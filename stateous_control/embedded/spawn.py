@@ -1,4 +1,4 @@
-"""Start a PostgreSQL program in one of the three ways that the system may allow, tied to the life of this process.
+"""Start a PostgreSQL program in one of the three ways a system may allow, tied to the life of this process.
 
 Never starts anything else. Called by `postgres` and `housing`.
 """

@@ -173,8 +173,8 @@ import sys, time
 from pathlib import Path
 from stateous_control.embedded import EmbeddedPostgres
 server = EmbeddedPostgres(Path(sys.argv[1]), settings={"fsync": "off", "shared_buffers": "16MB"})
-server.start()
-print(server.pid, flush=True)
+url = server.start()
+print(server.pid, url.partition("host=")[2], flush=True)
 time.sleep(60)
 """
 
@@ -184,12 +184,14 @@ def parent(data: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """Another process that runs a server on `data`, and the server's process id."""
     process = subprocess.Popen([sys.executable, "-c", PARENT, str(data)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    pid = int(process.stdout.readline())
+    told, socket = process.stdout.readline().split()
+    pid = int(told)
     yield process, pid
     process.kill()
     process.wait()
     process.stdout.close()
     assert wait_for(lambda: not is_alive(pid))
+    shutil.rmtree(socket, ignore_errors=True)
 
 
 def test_no_server_is_left_after_kill_9_of_its_parent(parent: tuple[subprocess.Popen[str], int]) -> None:
