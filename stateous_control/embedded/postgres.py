@@ -1,6 +1,6 @@
 """A PostgreSQL server of our own for one data folder: made on first use, started, watched, stopped.
 
-Unix socket only, in a private folder with a short path. It writes durably. It lives no longer than this process,
+Unix socket only, in a private folder with a short path. It writes durably. It lives no longer than we do,
 however this process ends. It never touches a server that it did not start. Called by `serve` and by tests.
 """
 
@@ -174,7 +174,7 @@ class EmbeddedPostgres:
             )
 
     def _make_cluster(self) -> None:
-        """Make the cluster on first use. It appears whole or not at all, also when we are killed meanwhile."""
+        """Make the cluster on first use. It appears whole or not at all, also if we are killed."""
         cluster = self._home.cluster
         if (cluster / "PG_VERSION").exists():
             return
@@ -265,7 +265,7 @@ def _make_socket_folder(data: Path, housing: Housing) -> Path:
 
 
 def _make_private(folder: Path, owner: int) -> Path:
-    """Make `folder` with mode 0700, or take what an earlier run left; if a stranger holds the name, another."""
+    """Make `folder` with mode 0700, or take what an earlier run left; else another."""
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
