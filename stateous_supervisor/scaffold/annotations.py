@@ -44,8 +44,8 @@ class Annotation:
     """An annotation as text.
 
     `is_plain`: a JSON literal that fits the schema is a value of this type as it stands, so a default can be
-    written as a literal. `is_model`: it is the bare name of a model. `unkept`: keywords of the schema that the
-    annotation does not express.
+    written as a literal. `is_model`: it is the bare name of a model. `unkept`: keywords of the schema that
+    the annotation does not express.
     """
 
     text: str

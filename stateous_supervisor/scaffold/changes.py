@@ -1,4 +1,4 @@
-"""What a new contract changes against the old one, in lines for people. Pure: both are text, parsed, never imported."""
+"""What a new contract changes against the old one, in lines for people. Pure: both are parsed text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Outline:
 
 
 def outline(source: str) -> Outline:
-    """Read the outline of a generated contract (this package's, or the one of Stateous). Raises SyntaxError."""
+    """Read the outline of a generated contract (of this package or of Stateous). Raises SyntaxError."""
     found = Outline()
     for node in ast.parse(source).body:
         if isinstance(node, ast.ClassDef) and node.name in ("events", "states"):

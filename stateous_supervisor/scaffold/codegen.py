@@ -1,7 +1,7 @@
 """A workflow document written as `contract.py`: typed states, events, payload and context models. Pure.
 
-The text is a function of document and checksum, so a refresh of an unchanged workflow changes nothing. Routines
-import it, type checkers read it, and the agent finds `__checksum__` in it without running it.
+The text is a function of document and checksum, so a refresh of an unchanged workflow changes nothing.
+Routines import it, type checkers read it, and the agent finds `__checksum__` in it without running it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MODULES = ("datetime", "ipaddress", "uuid")
 
 @dataclass(frozen=True)
 class Names:
-    """The Python names of a document: classes by model, events and states by workflow (None: the main one)."""
+    """The Python names in a contract: classes by model, events and states by workflow (None: main)."""
 
     classes: dict[str, str]
     workflows: dict[str, str]
@@ -122,7 +122,7 @@ def _model_blocks(schemas: Mapping[str, Any], names: Names) -> Iterator[str]:
 
 
 def _context_blocks(document: Document, schemas: Mapping[str, Any], names: Names) -> Iterator[str]:
-    """Contexts as type checkers see them: `ctx["key"]` knows the model's keys and the types of their values."""
+    """Contexts as type checkers see them: `ctx["key"]` knows the keys and the types of their values."""
     contexts = list(
         dict.fromkeys(workflow.context for workflow in document.workflows if workflow.context is not None)
     )

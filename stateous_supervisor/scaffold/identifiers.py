@@ -104,7 +104,7 @@ def camel(name: str) -> str:
 
 
 def stem_of(state: str) -> str:
-    """Return the stem of the file for `state` (``state`` or ``workflow/state``): it shadows no known module."""
+    """Return the stem of the file for `state` (or ``workflow/state``); it shadows no known module."""
     stem = identifier(state.replace("/", "_"))
     is_taken = stem in _TAKEN_STEMS or stem in sys.stdlib_module_names
     return f"{stem}_routine" if is_taken else stem

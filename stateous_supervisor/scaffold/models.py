@@ -1,7 +1,7 @@
 """The pydantic class of one model of a workflow document, as text. Pure.
 
-A field that may be absent and has no default is None in Python and left out of the JSON again: absent and null
-are not the same to a control plane.
+A field that may be absent and has no default is None in Python and left out of the JSON again: absent and
+null are not the same to a control plane.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from stateous_supervisor.scaffold.schemas import Schema, has_fields
 _LEAVE_OUT = """    @model_serializer(mode="wrap")
     def _leave_out(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         absent = {names}
-        return {{key: value for key, value in handler(self).items() if value is not None or key not in absent}}
+        return {{key: value for key, value in handler(self).items() if not (value is None and key in absent)}}
 """
 
 _EMPTY = {"list[": "[]", "dict[": "{}", "set[": "set()"}

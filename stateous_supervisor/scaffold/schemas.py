@@ -55,7 +55,7 @@ def models_in(schema: Any) -> Iterator[str]:
 
 
 def in_order(schemas: Mapping[str, Any]) -> list[str]:
-    """Order the models: those that others are made of first, else by name. A circle is cut where it is met."""
+    """Order the models: those that others are made of first, else by name. A circle is cut somewhere."""
     order: list[str] = []
     seen: set[str] = set()
 

@@ -1,4 +1,4 @@
-"""Stubs for states without a routine, and which states have one. Pure: files are text, parsed and never imported."""
+"""Stubs for states without a routine, and which states have one. Pure: files are parsed text."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Stub:
 
 @dataclass(frozen=True)
 class Marked:
-    """What one file marks: dotted names below `states` (``testing``, ``child.testing``), or plain state names."""
+    """What one file marks: names below `states` (``testing``, ``child.testing``), or plain state names."""
 
     ids: frozenset[str]
     names: frozenset[str]
 
 
 def marked_in(source: str) -> Marked:
-    """Find the states that a file's functions are marked for. Raises SyntaxError for a file that does not parse."""
+    """Find the states that a file's functions are marked for. Raises SyntaxError."""
     tree = ast.parse(source)
     known = _imported(tree)
     ids: set[str] = set()
