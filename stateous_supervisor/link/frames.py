@@ -46,7 +46,7 @@ class RoutineFacts(msgspec.Struct, omit_defaults=True, kw_only=True):
     name: str
     is_async: bool
     isolation: str | None = None
-    versions: list[int] = [1]
+    versions: list[int] = msgspec.field(default_factory=lambda: [1])
 
 
 class BrokenFile(msgspec.Struct, kw_only=True):
