@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from msgspec import Raw
+
 from stateous_control.graph.guards import Guard
 
 START: Final = "__start__"
@@ -81,7 +83,7 @@ class Machine:
     """One workflow of a graph, the main one or a child.
 
     `transitions` holds the edges by source and event, in file order. `defaults` are the top-level defaults of
-    the context model, as they stand in the schema.
+    the context model as JSON text, in the order of the schema.
     """
 
     name: str
@@ -89,7 +91,7 @@ class Machine:
     states: Mapping[str, State]
     events: Mapping[str, Event]
     transitions: Mapping[tuple[str, str | None], tuple[Transition, ...]]
-    defaults: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Raw] = field(default_factory=dict)
     context_check: Check | None = field(default=None, repr=False, compare=False)
 
 
@@ -127,6 +129,31 @@ class Fault:
 
     def __str__(self) -> str:
         return self.message if self.line is None else f"line {self.line}: {self.message}"
+
+
+class Faults:
+    """Gathers what is wrong with one document, so that a person sees all of it at once.
+
+    Args:
+        line_of: gives the line of a place in the file, or None where lines are not known.
+    """
+
+    def __init__(self, line_of: Callable[[Path], int | None] = lambda _path: None) -> None:
+        self.found: list[Fault] = []
+        self._line_of = line_of
+
+    def add(self, path: Path, finding: str) -> None:
+        """Note that the thing at `path` (the sentence's subject) has a fault, and what it is."""
+        subject = written(path) or "the workflow"
+        self.found.append(Fault(f"{subject} {finding}", path, self._line_of(path)))
+
+    def touch(self, path: Path) -> bool:
+        """Say whether something at `path` or below it has a fault already."""
+        return any(fault.path[: len(path)] == path for fault in self.found)
+
+    def in_order(self) -> list[Fault]:
+        """The faults by line; those without a line keep their order and come last."""
+        return sorted(self.found, key=lambda fault: fault.line if fault.line is not None else 1 << 62)
 
 
 class WorkflowInvalid(Exception):
