@@ -1,15 +1,14 @@
 """What the agent and its routine host say to each other over their socket pair.
 
-A frame is a u32 length (big endian) and JSON: an array of messages, so that one turn of a loop is one frame. Unknown
-kinds are ignored, so either side may be newer. The first message both ways is `Hello`.
+A frame is a u32 length (big endian) and JSON: an array of messages, so that one turn of a loop is one frame.
+Unknown kinds are ignored, so either side may be newer. The first message both ways is `Hello`.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from msgspec import Raw
+from stateous_contract.messages import Schedule
 
 LINK_PROTOCOL = 1
 FRAME_BYTES_MAX = 8 * 1_048_576 + 65_536
@@ -91,8 +90,9 @@ class Remembered(Frame, tag="memory"):
 
 
 class Outcome(Frame, tag="outcome"):
-    """The attempt is over. `outcome` is event, waiting or failed; `traceback` goes to the log, never to the wire.
+    """The attempt is over. `outcome` is event, waiting or failed.
 
+    `traceback` goes to the log, never to the wire.
     `is_dropped` says that the routine was cancelled or lost: nothing is to be reported.
     """
 
@@ -102,7 +102,7 @@ class Outcome(Frame, tag="outcome"):
     event: str | None = None
     payload: Raw | None = None
     context: Raw | None = None
-    schedules: list[dict[str, Any]] | None = None
+    schedules: list[Schedule] | None = None
     error: str | None = None
     traceback: str | None = None
     is_dropped: bool = False

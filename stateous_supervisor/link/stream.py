@@ -1,7 +1,8 @@
-"""Frames as bytes: how messages of the link become bytes and back. No I/O here; both ends bring their own socket.
+"""Frames as bytes: how messages of the link become bytes and back.
 
-A frame is a u32 length (big endian) and a JSON array of messages. What does not fit one frame becomes several; a single
-message that is too large is the sender's fault. Unknown kinds are dropped, so that either side may be newer.
+No I/O here; both ends bring their own socket. A frame is a u32 length (big endian) and a JSON array of
+messages. What does not fit one frame becomes several; a single message that is too large is the sender's
+fault. Unknown kinds are dropped, so that either side may be newer.
 """
 
 from __future__ import annotations

@@ -1,0 +1,72 @@
+"""When things are due: heartbeats, repeats, claims, and how long a lease can be trusted.
+
+Pure. Every function takes the time and a `luck` between 0 and 1; none reads a clock or draws a number. Spans
+are seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+BACKOFF_FIRST_S: Final = 1.0
+BACKOFF_MAX_S: Final = 30.0
+BARRED_MAX_S: Final = 300.0
+RETRY_AFTER_MAX_S: Final = 120.0
+BEAT_RETRY_MIN_S: Final = 1.0
+BEAT_DEADLINE_MAX_S: Final = 15.0
+POLL_S: Final = 1.0
+REASK_S: Final = 60.0
+TRUST: Final = 0.9  # a lease is distrusted a tenth early
+
+
+def backoff_s(
+    failures: int, luck: float, *, asked_s: float | None = None, max_s: float = BACKOFF_MAX_S
+) -> float:
+    """Return how long to wait after some failures: exponential, capped, with full jitter.
+
+    Args:
+        failures: how many in a row, counting this one.
+        luck: 0 to 1.
+        asked_s: what the other side asked for (`Retry-After`); respected, and capped.
+        max_s: the cap.
+    """
+    ceiling = min(max_s, BACKOFF_FIRST_S * 2 ** min(failures, 16))
+    waited = luck * ceiling
+    return waited if asked_s is None else max(waited, min(max(asked_s, 0.0), RETRY_AFTER_MAX_S))
+
+
+def trusted_until(sent_at: float, lease_s: float) -> float:
+    """Return until when a lease is trusted, counted from when the request that got it was sent (ADR 4)."""
+    return sent_at + TRUST * lease_s
+
+
+def first_beat_at(claimed_at: float, heartbeat_s: float) -> float:
+    """Return when the first beat after a claim is due, where no beat is due earlier (A-27)."""
+    return claimed_at + heartbeat_s
+
+
+def next_beat_at(sent_at: float, heartbeat_s: float) -> float:
+    """Return when the beat after one that was answered is due."""
+    return sent_at + heartbeat_s
+
+
+def repeated_beat_at(at: float, trusted: float, heartbeat_s: float, luck: float) -> float:
+    """Return when a beat that failed is tried again (A-29).
+
+    Inside what is left of the lease, at a random time, 1 s apart at least; when nothing is left, once within
+    each heartbeat interval, so that an outage costs the control plane no flood.
+    """
+    left = trusted - at
+    if left <= BEAT_RETRY_MIN_S:
+        return at + heartbeat_s * (0.5 + 0.5 * luck)
+    return at + max(BEAT_RETRY_MIN_S, luck * min(left / 2, heartbeat_s))
+
+
+def beat_deadline_s(heartbeat_s: float) -> float:
+    """Return how long one try of a beat may take in all."""
+    return min(BEAT_DEADLINE_MAX_S, max(1.0, heartbeat_s / 2))
+
+
+def poll_s(luck: float) -> float:
+    """Return the pause of an idle agent on a control plane that cannot wait, a little spread."""
+    return POLL_S * (0.9 + 0.2 * luck)
