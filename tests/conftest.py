@@ -16,6 +16,8 @@ import asyncpg
 import pytest
 
 from stateous_control.embedded import EmbeddedPostgres
+from stateous_control.store import migrate as migrations
+from stateous_control.store.pool import Pool
 
 IN_A_HURRY = {
     "fsync": "off",
@@ -85,6 +87,11 @@ def _fresh(postgres: str, how: str) -> Iterator[str]:
 
 
 def migrate(url: str) -> None:
-    """Bring an empty database to the newest schema."""
-    files = sorted(Path("stateous_control/store/migrations").glob("*.sql"))
-    run_sql(url, *(file.read_text() for file in files))
+    """Bring an empty database to the newest schema, as ``stateous-control migrate`` does."""
+
+    async def run() -> None:
+        pool = Pool(url)
+        await migrations.migrate(pool)
+        await pool.close()
+
+    asyncio.run(run())

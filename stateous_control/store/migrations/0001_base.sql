@@ -42,8 +42,8 @@ CREATE TABLE tokens (
   paused_at       timestamptz
 ) WITH (fillfactor = 70);
 CREATE UNIQUE INDEX tokens_name_key ON tokens (owner, lower(name));
-CREATE INDEX tokens_newest ON tokens (entered_at DESC, name);
-CREATE INDEX tokens_newest_by_status ON tokens (status, entered_at DESC, name);
+-- No index holds entered_at or the state, so that a move of a token is a HOT update.
+CREATE INDEX tokens_by_status ON tokens (status, id);
 CREATE INDEX tokens_parent ON tokens (parent) WHERE parent IS NOT NULL;
 
 CREATE TABLE tasks (
@@ -70,6 +70,8 @@ CREATE TABLE tasks (
 ) WITH (fillfactor = 70);
 -- Exactly the claim's predicate: fresh, retried, woken and resumed work alike.
 CREATE INDEX tasks_claimable ON tasks (state, ready_at, id) WHERE ready_at IS NOT NULL;
+-- Always empty, or else an alarm: a task is parked and nobody can say why.
+CREATE INDEX tasks_unexplained ON tasks (id) WHERE current_state = 'parked' AND watchdog_stop_reason IS NULL;
 CREATE INDEX tasks_live_by_token ON tasks (token_id) WHERE current_state IN ('pending', 'running', 'parked');
 
 -- No index on the time, so that a renewal is a HOT update.
@@ -153,3 +155,9 @@ CREATE TABLE supervisors (
   last_seen timestamptz NOT NULL DEFAULT now(),
   PRIMARY KEY (name, instance)
 ) WITH (fillfactor = 70);
+
+-- Who else serves this database: with nobody else, nobody needs to be notified.
+CREATE TABLE control_planes (
+  id      text PRIMARY KEY,
+  seen_at timestamptz NOT NULL
+) WITH (fillfactor = 50);

@@ -1,0 +1,99 @@
+"""Brings a database to this program's schema: numbered SQL files, one transaction each, under an advisory lock.
+
+Safe when several control planes start at once and when one is killed half way: a file is applied whole or not at all.
+It never goes backwards; a schema that is newer than the program is refused with one sentence. See ADR 12.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib import resources
+from typing import Final
+
+from stateous_control.store.failures import StartRefused
+from stateous_control.store.pool import Pool, Session
+
+LOCK: Final = 7_283_914_460_125_331
+_FILE: Final = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
+_LEDGER: Final = (
+    "CREATE TABLE IF NOT EXISTS schema_versions "
+    "(version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())"
+)
+
+
+@dataclass(frozen=True)
+class Migration:
+    """One numbered file."""
+
+    version: int
+    name: str
+    text: str
+
+
+def migrations() -> list[Migration]:
+    """Return the files that came with this program, in order."""
+    found = []
+    for file in resources.files("stateous_control.store").joinpath("migrations").iterdir():
+        match = _FILE.fullmatch(file.name)
+        if match:
+            found.append(Migration(int(match[1]), file.name, file.read_text(encoding="utf-8")))
+    return sorted(found, key=lambda migration: migration.version)
+
+
+async def migrate(pool: Pool) -> list[str]:
+    """Apply what is missing and return the names of the files applied.
+
+    Raises `StartRefused` where the schema is newer than this program or the database is too old, `Unavailable` where
+    it does not answer.
+    """
+    applied = []
+    for migration in migrations():
+        if await pool.run(lambda session, migration=migration: _apply(session, migration)):  # type: ignore[misc]
+            applied.append(migration.name)
+    await check(pool)
+    return applied
+
+
+async def check(pool: Pool) -> None:
+    """Raise `StartRefused` unless the schema is exactly this program's; changes nothing (`--no-migrate`)."""
+    found = await pool.run(_version)
+    newest = migrations()[-1].version
+    if found > newest:
+        raise StartRefused(
+            f"the database has schema version {found}, and this program knows versions up to {newest}: "
+            f"it was migrated by a newer release, so upgrade this one"
+        )
+    if found < newest:
+        raise StartRefused(
+            f"the database has schema version {found}, and this program needs version {newest}: "
+            f"run 'stateous-control migrate' first"
+        )
+
+
+async def _version(session: Session) -> int:
+    rows = await session.fetch("SELECT to_regclass('schema_versions') IS NOT NULL AS is_there")
+    if not rows[0]["is_there"]:
+        return 0
+    rows = await session.fetch("SELECT coalesce(max(version), 0) AS version FROM schema_versions")
+    return int(rows[0]["version"])
+
+
+async def _apply(session: Session, migration: Migration) -> bool:
+    session.timeout_s = 86_400
+    # The lock is waited for as long as another's migration takes; its end, not a limit, is what we need.
+    await session.execute("SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")
+    await session.fetch("SELECT pg_advisory_xact_lock($1)", LOCK)
+    if await _version(session) >= migration.version:
+        return False
+    rows = await session.fetch("SELECT current_setting('server_version_num')::int AS number")
+    if rows[0]["number"] < 140_000:  # noqa: PLR2004
+        raise StartRefused(
+            f"the database is PostgreSQL {rows[0]['number'] // 10_000}, it must be 14 or newer"
+        )
+    await session.execute(_LEDGER)
+    await session.execute(migration.text)
+    await session.fetch(
+        "INSERT INTO schema_versions (version, name) VALUES ($1, $2)", migration.version, migration.name
+    )
+    return True

@@ -1,0 +1,58 @@
+-- name: lock_tokens
+-- Lock every token that these tasks, ids and names lead to, in id order: the one lock that everything else stands on.
+WITH wanted AS (
+  SELECT t.token_id AS id FROM unnest($1::bigint[]) AS n (task_id) JOIN tasks t ON t.id = n.task_id
+  UNION SELECT n.id FROM unnest($2::bigint[]) AS n (id)
+  UNION SELECT k.id FROM unnest($3::text[], $4::text[]) AS n (owner, name)
+    JOIN tokens k ON k.owner = n.owner AND lower(k.name) = lower(n.name)
+)
+SELECT k.id, k.owner, k.name, k.graph, k.workflow, k.state, k.status, k.visit, k.context, k.entered_at, k.entered_by,
+  k.entered_payload, k.entered_error, k.seq, k.visits, k.events, k.parent, k.paused_at
+FROM wanted w JOIN tokens k ON k.id = w.id ORDER BY k.id FOR NO KEY UPDATE OF k;
+
+-- name: read_tasks
+-- The live tasks of the locked tokens, the tasks that were named whatever became of them, and the time by now.
+WITH wanted AS (
+  SELECT t.id FROM unnest($1::bigint[]) AS n (token_id) JOIN tasks t ON t.token_id = n.token_id
+    AND t.current_state IN ('pending', 'running', 'parked')
+  UNION SELECT n.id FROM unnest($2::bigint[]) AS n (id)
+)
+SELECT moment.now, t.id, t.token_id, t.state, t.visit, t.current_state, t.attempt, t.failures, t.retries, t.generation,
+  t.ready_at, t.watchdog_stop_reason, t.held_ready_at, t.supervisor, t.instance, t.releases, t.is_suspect,
+  t.report_attempt, t.report_digest, l.until
+FROM (SELECT clock_timestamp() AS now) moment
+LEFT JOIN (wanted w JOIN tasks t ON t.id = w.id LEFT JOIN leases l ON l.task_id = t.id) ON true
+ORDER BY t.id;
+
+-- name: read_timers
+-- The timers of the locked tokens.
+SELECT m.id, m.token_id, m.kind, m.event, m.payload, m.due_at, m.set_at
+FROM unnest($1::bigint[]) AS n (token_id) JOIN timers m ON m.token_id = n.token_id ORDER BY m.due_at, m.id;
+
+-- name: read_held
+-- The events that are held back for the locked tokens.
+SELECT h.id, h.token_id, h.arrival, h.event, h.payload, h.task_id, h.state, h.visit, h.context, h.schedules, h.error
+FROM unnest($1::bigint[]) AS n (token_id) JOIN held_events h ON h.token_id = n.token_id
+ORDER BY h.token_id, h.arrival;
+
+-- name: read_memory_keys
+-- Which of these keys of memory are set.
+SELECT m.token_id, m.state, m.key FROM unnest($1::bigint[], $2::text[], $3::text[]) AS n (token_id, state, key)
+JOIN memory m ON m.token_id = n.token_id AND m.state = n.state AND m.key = n.key;
+
+-- name: read_keys
+-- Which of these idempotency keys were used.
+SELECT i.token_id, i.key FROM unnest($1::bigint[], $2::text[]) AS n (token_id, key)
+JOIN idempotency_keys i ON i.token_id = n.token_id AND i.key = n.key;
+
+-- name: reserve_task_ids
+-- Fresh task ids; ids that are never used leave a gap and nothing else.
+SELECT nextval('task_ids') AS id FROM generate_series(1, $1::int);
+
+-- name: reserve_token_ids
+-- Fresh token ids.
+SELECT nextval('token_ids') AS id FROM generate_series(1, $1::int);
+
+-- name: graph_documents
+-- The documents of these graphs.
+SELECT g.checksum, g.document FROM graphs g WHERE g.checksum = ANY ($1::text[]);

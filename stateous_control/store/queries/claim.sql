@@ -1,0 +1,121 @@
+-- name: take_turns
+-- Let claims that repeat one request id go one after the other; keys sorted.
+SELECT pg_advisory_xact_lock(key) FROM unnest($1::bigint[]) AS key;
+
+-- name: remembered
+-- What earlier claims with these request ids brought; without an instance, what the supervisor's newest id brought.
+SELECT w.number, r.request, r.tasks, r.attempts
+FROM unnest($1::int[], $2::text[], $3::text[], $4::text[]) AS w (number, supervisor, instance, request)
+JOIN claim_requests r ON r.supervisor = w.supervisor AND r.instance = w.instance
+  AND (w.instance = '' OR r.request = w.request);
+
+-- name: grant_again
+-- Renew the leases of an earlier answer that are still held on that attempt, and read the grants afresh.
+WITH named AS (
+  SELECT * FROM unnest($1::bigint[], $2::int[], $3::text[], $4::text[]) AS n (task_id, attempt, supervisor, instance)
+), locked AS (
+  SELECT l.task_id FROM named n JOIN leases l ON l.task_id = n.task_id
+  WHERE l.attempt = n.attempt AND l.supervisor = n.supervisor AND coalesce(l.instance, '') = n.instance
+  ORDER BY l.task_id FOR NO KEY UPDATE OF l
+), renewed AS (
+  UPDATE leases l SET until = clock_timestamp() + $5::float8 * interval '1 second'
+  FROM locked WHERE l.task_id = locked.task_id RETURNING l.task_id
+)
+SELECT t.id, t.token_id, t.state, t.visit, t.attempt, t.generation, t.is_suspect, t.ready_at,
+  k.name, k.owner, k.context, k.entered_by, k.entered_payload, k.entered_error, k.seq,
+  (SELECT string_agg(to_json(m.key)::text || ':' || m.value, ',' ORDER BY m.key)
+   FROM memory m WHERE m.token_id = t.token_id AND m.state = t.state) AS memory
+FROM renewed JOIN tasks t ON t.id = renewed.task_id JOIN tokens k ON k.id = t.token_id
+ORDER BY t.id;
+
+-- name: pick
+-- Lock the oldest ready tasks of the named states with their tokens, passing over what others hold.
+-- $1 states, $2 most of each, $3 oldest ready_at looked at, $4 most in all, $5 bytes of context and memory in all.
+WITH wanted AS MATERIALIZED (
+  SELECT state, since, count(*)::int AS most FROM (
+    SELECT s.state, s.since
+    FROM unnest($1::text[], $2::int[], $3::timestamptz[]) AS s (state, most, since)
+    CROSS JOIN LATERAL (
+      SELECT t.ready_at, t.id FROM tasks t
+      WHERE t.state = s.state AND t.ready_at >= s.since AND t.ready_at <= statement_timestamp()
+      ORDER BY t.ready_at, t.id LIMIT s.most
+    ) ready
+    ORDER BY ready.ready_at, ready.id LIMIT $4
+  ) oldest GROUP BY state, since
+), picked AS MATERIALIZED (
+  SELECT p.* FROM wanted w CROSS JOIN LATERAL (
+    SELECT t.id, t.token_id, t.state, t.visit, t.attempt, t.generation, t.is_suspect, t.ready_at,
+      k.name, k.owner, k.context, k.entered_by, k.entered_payload, k.entered_error, k.seq
+    FROM tasks t JOIN tokens k ON k.id = t.token_id
+    WHERE t.state = w.state AND t.ready_at >= w.since AND t.ready_at <= statement_timestamp()
+    ORDER BY t.ready_at, t.id LIMIT w.most
+    FOR NO KEY UPDATE OF t, k SKIP LOCKED
+  ) p
+), weighed AS (
+  SELECT p.*, row_number() OVER oldest_first AS place,
+    sum(octet_length(p.context) + coalesce(octet_length(p.entered_payload), 0) + 400 + coalesce((
+      SELECT sum(octet_length(m.key) + octet_length(m.value) + 4) FROM memory m
+      WHERE m.token_id = p.token_id AND m.state = p.state), 0)) OVER oldest_first AS bytes
+  FROM picked p WINDOW oldest_first AS (ORDER BY p.ready_at, p.id)
+)
+SELECT p.id, p.token_id, p.state, p.visit, p.attempt, p.generation, p.is_suspect, p.ready_at,
+  p.name, p.owner, p.context, p.entered_by, p.entered_payload, p.entered_error, p.seq,
+  (SELECT string_agg(to_json(m.key)::text || ':' || m.value, ',' ORDER BY m.key)
+   FROM memory m WHERE m.token_id = p.token_id AND m.state = p.state) AS memory
+FROM weighed p WHERE p.place = 1 OR p.bytes <= $5::bigint
+ORDER BY p.ready_at, p.id;
+
+-- name: ready_states
+-- The states among these that have ready work, whether or not somebody holds it at this moment.
+SELECT s.state FROM unnest($1::text[]) AS s (state)
+WHERE EXISTS (SELECT 1 FROM tasks t WHERE t.state = s.state AND t.ready_at <= statement_timestamp());
+
+-- name: give
+-- Hand out locked tasks: running, one more attempt, a lease, a line of history, and what each request id brought.
+-- $1..$7 tasks, $8 $9 tokens and their last line, $10..$14 request ids, $15 lease in seconds.
+WITH given AS MATERIALIZED (
+  SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::text[], $5::text[], $6::bigint[], $7::text[])
+    AS g (task_id, token_id, attempt, supervisor, instance, seq, line)
+), moment AS MATERIALIZED (
+  SELECT clock_timestamp() AS now
+), started AS (
+  UPDATE tasks t SET current_state = 'running', watchdog_stop_reason = NULL, attempt = g.attempt,
+    generation = t.generation + 1, ready_at = NULL, supervisor = g.supervisor, instance = nullif(g.instance, '')
+  FROM given g WHERE t.id = g.task_id
+), leased AS (
+  INSERT INTO leases (task_id, token_id, attempt, supervisor, instance, until)
+  SELECT g.task_id, g.token_id, g.attempt, g.supervisor, nullif(g.instance, ''),
+    now + $15::float8 * interval '1 second' FROM given g, moment
+), numbered AS (
+  UPDATE tokens k SET seq = n.seq FROM unnest($8::bigint[], $9::bigint[]) AS n (token_id, seq) WHERE k.id = n.token_id
+), logged AS (
+  INSERT INTO history (token_id, seq, at, kind, data)
+  SELECT g.token_id, g.seq, now, 'task_claimed', g.line FROM given g, moment
+), asked AS MATERIALIZED (
+  SELECT * FROM unnest($10::text[], $11::text[], $12::text[], $13::int[], $14::int[])
+    AS a (supervisor, instance, request, first, last)
+), forgotten AS (
+  DELETE FROM claim_requests r USING asked a
+  WHERE r.supervisor = a.supervisor AND r.instance = a.instance AND r.request <> a.request
+    AND (a.instance = '' OR r.claimed_at < (
+      SELECT o.claimed_at FROM claim_requests o WHERE o.supervisor = a.supervisor AND o.instance = a.instance
+      ORDER BY o.claimed_at DESC OFFSET 7 LIMIT 1))
+)
+INSERT INTO claim_requests (supervisor, instance, request, tasks, attempts, claimed_at)
+SELECT a.supervisor, a.instance, a.request, ($1::bigint[])[a.first:a.last], ($3::int[])[a.first:a.last], now
+FROM asked a, moment
+ON CONFLICT (supervisor, instance, request)
+DO UPDATE SET tasks = excluded.tasks, attempts = excluded.attempts, claimed_at = excluded.claimed_at;
+
+-- name: forget
+-- Drop the older request id of supervisors without an instance, whose newest id brought nothing.
+DELETE FROM claim_requests r USING unnest($1::text[], $2::text[]) AS a (supervisor, request)
+WHERE r.supervisor = a.supervisor AND r.instance = '' AND r.request <> a.request;
+
+-- name: still_given
+-- What one request id brought and is still held on that attempt.
+SELECT l.task_id, l.attempt FROM claim_requests r
+CROSS JOIN LATERAL unnest(r.tasks, r.attempts) AS g (task_id, attempt)
+JOIN leases l ON l.task_id = g.task_id AND l.attempt = g.attempt AND l.supervisor = r.supervisor
+  AND coalesce(l.instance, '') = r.instance
+WHERE r.supervisor = $1 AND r.instance = $2 AND r.request = $3;

@@ -1,0 +1,20 @@
+-- name: renew
+-- Renew the leases that this supervisor holds on the attempts that it names; a lease that ended unswept counts as held.
+-- $1 tasks, $2 attempts (0: any), $3 supervisor, $4 instance (NULL: judged by name alone), $5 lease in seconds.
+WITH named AS (
+  SELECT DISTINCT task_id, attempt FROM unnest($1::bigint[], $2::int[]) AS n (task_id, attempt)
+), locked AS (
+  SELECT l.task_id FROM named n JOIN leases l ON l.task_id = n.task_id
+  WHERE (n.attempt = 0 OR l.attempt = n.attempt) AND l.supervisor = $3
+    AND ($4::text IS NULL OR l.instance = $4)
+  ORDER BY l.task_id FOR NO KEY UPDATE OF l
+), renewed AS (
+  UPDATE leases l SET until = clock_timestamp() + $5::float8 * interval '1 second'
+  FROM locked WHERE l.task_id = locked.task_id RETURNING l.task_id
+)
+SELECT r.task_id, k.paused_at IS NOT NULL AS is_paused, clock_timestamp() AS now
+FROM renewed r JOIN tasks t ON t.id = r.task_id LEFT JOIN tokens k ON k.id = t.token_id;
+
+-- name: fates
+-- How the tasks stand that a heartbeat could not renew.
+SELECT t.id, t.current_state, t.attempt, t.watchdog_stop_reason FROM tasks t WHERE t.id = ANY ($1::bigint[]);

@@ -1,0 +1,60 @@
+-- name: observe
+-- Say that this control plane lives, and begin a grace time if nobody looked for too long.
+-- $1 our id, $2 seconds that count as an outage, $3 grace in seconds.
+WITH here AS (
+  INSERT INTO control_planes (id, seen_at) VALUES ($1, clock_timestamp())
+  ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at
+), before AS (
+  SELECT seen_at, no_sweep_before FROM settings FOR UPDATE
+), seen AS (
+  UPDATE settings s SET
+    seen_at = greatest(s.seen_at, clock_timestamp()),
+    no_sweep_before = CASE
+      WHEN b.seen_at < clock_timestamp() - $2::float8 * interval '1 second'
+      THEN greatest(s.no_sweep_before, clock_timestamp() + $3::float8 * interval '1 second')
+      ELSE s.no_sweep_before END
+  FROM before b RETURNING s.no_sweep_before
+)
+SELECT clock_timestamp() AS now, seen.no_sweep_before > clock_timestamp() AS is_grace,
+  (SELECT count(*) FROM control_planes c WHERE c.id <> $1 AND c.seen_at > clock_timestamp() - interval '10 seconds')
+    AS others,
+  (SELECT array_agg(u.id) FROM (SELECT id FROM tasks
+     WHERE current_state = 'parked' AND watchdog_stop_reason IS NULL LIMIT 10) u) AS unexplained
+FROM seen;
+
+-- name: ended_leases
+-- Lock leases that have ended with their tokens, passing over what others hold; none after an outage nobody looked into.
+-- $1 most, $2 seconds that count as an outage.
+SELECT l.task_id, l.token_id FROM leases l JOIN tokens k ON k.id = l.token_id
+WHERE l.until < clock_timestamp() AND EXISTS (
+  SELECT 1 FROM settings s WHERE s.no_sweep_before <= clock_timestamp()
+    AND s.seen_at >= clock_timestamp() - $2::float8 * interval '1 second')
+LIMIT $1 FOR NO KEY UPDATE OF k SKIP LOCKED FOR UPDATE OF l SKIP LOCKED;
+
+-- name: due_timers
+-- Lock the tokens of timers that are due, oldest first, passing over what others hold.
+SELECT m.id, m.token_id FROM timers m JOIN tokens k ON k.id = m.token_id
+WHERE m.due_at <= statement_timestamp() AND NOT m.is_stopped
+ORDER BY m.due_at, m.id LIMIT $1 FOR NO KEY UPDATE OF k SKIP LOCKED;
+
+-- name: prune
+-- Drop what is only remembered for a while: old request ids, control planes that are gone, supervisors long unseen.
+WITH requests AS (
+  DELETE FROM claim_requests WHERE claimed_at < clock_timestamp() - $1::float8 * interval '1 second'
+), planes AS (
+  DELETE FROM control_planes WHERE seen_at < clock_timestamp() - interval '1 hour'
+)
+DELETE FROM supervisors WHERE last_seen < clock_timestamp() - interval '7 days';
+
+-- name: attend
+-- Note when supervisors were last heard, what they serve, and their version.
+INSERT INTO supervisors (name, instance, states, last_seen)
+SELECT a.name, a.instance, string_to_array(a.states, chr(10)), clock_timestamp()
+FROM unnest($1::text[], $2::text[], $3::text[]) AS a (name, instance, states)
+ORDER BY a.name, a.instance
+ON CONFLICT (name, instance) DO UPDATE SET last_seen = excluded.last_seen,
+  states = CASE WHEN excluded.states = '{}' THEN supervisors.states ELSE excluded.states END;
+
+-- name: notify
+-- Tell the other control planes, outside every write's transaction.
+SELECT pg_notify($1, $2);
