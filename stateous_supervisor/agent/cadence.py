@@ -30,7 +30,7 @@ def backoff_s(
         asked_s: what the other side asked for (`Retry-After`); respected, and capped.
         max_s: the cap.
     """
-    ceiling = min(max_s, BACKOFF_FIRST_S * 2 ** min(failures, 16))
+    ceiling = min(max_s, BACKOFF_FIRST_S * float(1 << min(failures, 16)))
     waited = luck * ceiling
     return waited if asked_s is None else max(waited, min(max(asked_s, 0.0), RETRY_AFTER_MAX_S))
 

@@ -1,0 +1,209 @@
+"""Every key of `stateous.yaml`: what it may hold, its default, and one line about it.
+
+Pure. `stateous.yaml.example`, the environment's names and the sentences about faults come from this table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from stateous_contract.limits import DURATION_PATTERN, DURATION_S_MAX
+
+TASKS_MAX: Final = 100_000  # the control plane's limits say what is really served
+_HOST: Final = re.compile(r"\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+Plain = str | int | float | bool | None
+Parse = Callable[[Plain], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key. `parse` raises ValueError with "must be …"; `example` shows the default."""
+
+    name: str
+    parse: Parse
+    default: object
+    about: str
+    example: str = "null"
+
+    @property
+    def variable(self) -> str:
+        """The environment's name for it (A-02)."""
+        return "STATEOUS_" + self.name.replace(".", "_").upper()
+
+
+def whole(low: int, high: int) -> Parse:
+    """Return a parser of whole numbers in that range; text of digits counts, as in the environment."""
+
+    def parse(value: Plain) -> int:
+        number = int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value) else value
+        if isinstance(number, bool) or not isinstance(number, int) or not low <= number <= high:
+            raise ValueError(f"must be a whole number from {low} to {high}")
+        return number
+
+    return parse
+
+
+def one_of(*words: str) -> Parse:
+    def parse(value: Plain) -> str:
+        if not isinstance(value, str) or value not in words:
+            raise ValueError("must be one of " + ", ".join(words))
+        return value
+
+    return parse
+
+
+def text(chars_max: int) -> Parse:
+    def parse(value: Plain) -> str:
+        if not isinstance(value, str) or not 1 <= len(value) <= chars_max or not value.isprintable():
+            raise ValueError(f"must be text of 1 to {chars_max} printable characters")
+        return value
+
+    return parse
+
+
+def optional(parse: Parse) -> Parse:
+    def parse_or_none(value: Plain) -> object:
+        return None if value is None else parse(value)
+
+    return parse_or_none
+
+
+def flag(value: Plain) -> bool:
+    words: dict[Plain, bool] = {True: True, False: False, "true": True, "false": False}
+    if isinstance(value, (bool, str)) and value in words:
+        return words[value]
+    raise ValueError("must be true or false")
+
+
+def duration_s(value: Plain) -> float:
+    """Return the seconds of `30s`, `10m`, `2h`, `1d`."""
+    if not isinstance(value, str) or not re.fullmatch(DURATION_PATTERN, value) or len(value) > 12:
+        raise ValueError("must be a duration such as 30s, 10m, 2h or 1d")
+    seconds = int(value[:-1]) * _UNITS[value[-1]]
+    if seconds > DURATION_S_MAX:
+        raise ValueError("must be at most 3650d")
+    return float(seconds)
+
+
+def url(value: Plain) -> str:
+    """Return the URL without a trailing slash."""
+    must = "must be a URL such as http://127.0.0.1:8080 or https://example.com/prefix"
+    try:
+        parts = urlsplit(value if isinstance(value, str) else "")
+        port = parts.port
+    except ValueError:
+        raise ValueError(must) from None
+    host = parts.netloc.rpartition(":")[0] if port is not None else parts.netloc.removesuffix(":")
+    if parts.scheme not in ("http", "https") or not _HOST.fullmatch(host) or not parts.netloc.isascii():
+        raise ValueError(must + ("; a name or password in it is not allowed" if "@" in parts.netloc else ""))
+    whole_url = str(value)
+    if parts.query or parts.fragment or not whole_url.isprintable() or " " in whole_url:
+        raise ValueError(must)
+    return whole_url.rstrip("/")
+
+
+def address(value: Plain) -> str:
+    """Return `HOST:PORT`; a port alone is loopback."""
+    given = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if isinstance(given, str):
+        host, _, port = given.rpartition(":")
+        if port.isdigit() and 0 < int(port) < 65_536 and (not host or _HOST.fullmatch(host)):
+            return f"{host or '127.0.0.1'}:{port}"
+    raise ValueError("must be PORT or HOST:PORT")
+
+
+PATH: Final = optional(text(4096))
+
+KEYS: Final = {
+    key.name: key
+    for key in (
+        Key(
+            "url",
+            url,
+            None,
+            "Where the control plane is. The one key that must be given.",
+            "http://127.0.0.1:8080",
+        ),
+        Key(
+            "tasks",
+            whole(1, TASKS_MAX),
+            4,
+            "How many routines run at once, 1 to 1000; more where it allows.",
+            "4",
+        ),
+        Key("name", optional(text(128)), None, "The name in histories. Default: the host name."),
+        Key("token_file", PATH, None, "A file with the bearer key for the control plane."),
+        Key("ca_file", PATH, None, "A file with certificates to trust in place of the system's."),
+        Key("client_cert", PATH, None, "A file with the client certificate."),
+        Key("client_key", PATH, None, "A file with the key of the client certificate."),
+        Key("proxy", optional(text(2048)), None, "A proxy to go through. Default: the proxy variables."),
+        Key(
+            "no_proxy", optional(text(4096)), None, "Hosts, suffixes and networks without a proxy, by commas."
+        ),
+        Key("state_dir", PATH, None, "Where outbox and journal stand. Default: below ~/.local/state."),
+        Key(
+            "drain_timeout",
+            optional(duration_s),
+            None,
+            "How long a stop waits for routines. Default: for ever.",
+        ),
+        Key(
+            "python",
+            PATH,
+            None,
+            "The interpreter of the routine host, relative to this folder. Default: ours.",
+        ),
+        Key(
+            "log.format",
+            one_of("auto", "console", "json"),
+            "auto",
+            "auto: console on a terminal, else json.",
+            "auto",
+        ),
+        Key(
+            "log.level",
+            one_of("debug", "info", "warning", "error"),
+            "info",
+            "The least level that is shown.",
+            "info",
+        ),
+        Key(
+            "metrics.listen",
+            optional(address),
+            None,
+            "Where metrics are served: PORT (loopback) or HOST:PORT.",
+        ),
+    )
+}
+
+ROUTINE_KEYS: Final = {
+    key.name: key
+    for key in (
+        Key(
+            "isolation",
+            one_of("none", "process"),
+            "none",
+            "process: each routine in a process of its own.",
+            "none",
+        ),
+        Key(
+            "timeout", optional(duration_s), None, "After how long a routine is ended and its attempt failed."
+        ),
+        Key(
+            "tasks",
+            optional(whole(1, TASKS_MAX)),
+            None,
+            "How many tasks of this state run at once. Default: tasks.",
+        ),
+        Key("fence", flag, False, "Whether to stop the routine when its lease cannot be proven.", "false"),
+    )
+}
+
+# Accepted and checked, and without an effect in this version; `run` says so when one is set.
+NOT_YET: Final = frozenset({"metrics.listen", "isolation", "fence", "no_proxy"})

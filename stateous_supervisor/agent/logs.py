@@ -1,0 +1,226 @@
+"""The one door to structlog: a documented table of events, and a log that never makes its caller wait.
+
+An event that is not in `EVENTS` cannot be logged; `docs/reference/logs.md` shows the same table and a test
+compares them. Lines go to a thread of their own that writes to stderr; when nobody reads there, the newest
+lines are dropped and counted. Never logged: keys, payloads, contexts, answers.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import structlog
+
+LINES_MAX: Final = 20_000
+TEXT_CHARS_MAX: Final = 16_384
+GATHER_S: Final = 0.02
+
+Write = Callable[[str], None]
+
+
+class Row(NamedTuple):
+    """One event of the table: its level, the keys it carries, and when it is logged."""
+
+    level: str
+    keys: tuple[str, ...]
+    when: str
+
+
+ATTEMPT: Final = ("task", "attempt", "token", "state")
+
+EVENTS: Final[Mapping[str, Row]] = {
+    "supervisor.started": Row(
+        "info", ("states", "slots", "url", "supervisor", "instance"), "routines are loaded"
+    ),
+    "supervisor.stopping": Row("info", ("reason", "running"), "a stop was asked for"),
+    "supervisor.stopped": Row("info", ("duration_s", "kept", "exit_code"), "last line of the process"),
+    "config.ignored": Row("warning", ("keys",), "keys are set that this version does not act on"),
+    "folder.broken": Row(
+        "error", ("file", "line", "error"), "a file could not be loaded; other states go on"
+    ),
+    "host.started": Row("info", ("host", "pid", "python", "states"), "a routine host is ready"),
+    "host.ended": Row("warning", ("host", "reason", "running", "next_in_s"), "a routine host is gone"),
+    "host.failed": Row("error", ("error", "next_in_s"), "a routine host could not be started"),
+    "control_plane.reached": Row("info", ("features", "down_s"), "first contact, or contact again"),
+    "control_plane.unreachable": Row(
+        "warning", ("error", "failures", "next_in_s"), "no answer; at the first one and then once a minute"
+    ),
+    "contract.differs": Row("error", ("contract", "control_plane", "mend"), "claims stop until it is mended"),
+    "contract.agreed": Row("info", ("checksum",), "the contract fits again"),
+    "claim.refused": Row(
+        "warning", ("states", "code", "error", "next_in_s"), "the control plane refused a claim"
+    ),
+    "claim.abandoned": Row(
+        "error", ("request", "error"), "a claim's answer could not be understood, again and again"
+    ),
+    "grant.unusable": Row("error", ("error", "task", "attempt"), "a grant that no routine can run"),
+    "task.claimed": Row("info", (*ATTEMPT, "lease_s"), "a grant was received"),
+    "task.noted": Row("debug", (*ATTEMPT, "text"), "a routine said a line of progress"),
+    "task.failed": Row(
+        "warning", (*ATTEMPT, "error", "traceback"), "a routine raised or returned what is not allowed"
+    ),
+    "task.finished": Row(
+        "info",
+        (*ATTEMPT, "outcome", "event_name", "ending", "duration_s", "queue_s", "report_s", "heartbeats"),
+        "the one line that ends each attempt",
+    ),
+    "lease.lost": Row(
+        "warning", (*ATTEMPT, "reason", "held_s"), "the control plane says that it is not ours"
+    ),
+    "lease.doubted": Row(
+        "warning", (*ATTEMPT, "since_s"), "the lease cannot be proven any more; the routine goes on"
+    ),
+    "heartbeat.missed": Row(
+        "warning", ("error", "failures", "next_in_s", "trusted_s"), "a heartbeat was not answered"
+    ),
+    "report.refused": Row("info", (*ATTEMPT, "code", "error"), "the control plane said no to an outcome"),
+    "message.refused": Row(
+        "warning", (*ATTEMPT, "message", "code", "error"), "no to a note or a memory write"
+    ),
+    "outbox.recovered": Row("info", ("claims", "grants", "messages"), "an earlier process left something"),
+    "outbox.copied": Row("warning", ("claims", "grants", "messages"), "the outbox was made on another box"),
+    "outbox.set_aside": Row("error", ("record", "error"), "a damaged record or file, kept and not sent"),
+    "outbox.failed": Row("error", ("error", "next_in_s"), "the disk refused; no claims until it is mended"),
+    "outbox.mended": Row("info", ("down_s",), "the disk takes writes again"),
+    "routine.logged": Row("info", (*ATTEMPT, "text", "level"), "a routine printed or logged a line"),
+    "host.printed": Row("info", ("host", "text"), "output of the host that belongs to no task"),
+    "loop.failed": Row("error", ("loop", "error", "traceback"), "a fault of ours; the loop goes on"),
+}
+
+_NUMBERS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+_dumps: Final = msgspec.json.Encoder(enc_hook=str).encode
+
+
+class Log:
+    """Where the agent's events go.
+
+    Args:
+        write: takes one finished line; must not block.
+        console: for people rather than programs.
+        level: the least level that is written.
+        colors: only with `console`.
+        clock: wall time in seconds; a number for tests.
+        bound: keys that stand on every line.
+    """
+
+    def __init__(
+        self,
+        write: Write,
+        *,
+        console: bool = False,
+        level: str = "info",
+        colors: bool = False,
+        clock: Callable[[], float] = time.time,
+        bound: Mapping[str, object] | None = None,
+    ) -> None:
+        self._write = write
+        self._least = _NUMBERS[level]
+        self._clock = clock
+        self._bound = dict(bound or {})
+        self._render = _console(colors=colors) if console else _json()
+
+    def tell(self, event: str, /, **keys: object) -> None:
+        """Log `event` with its keys; a key that is None is left out."""
+        self.tell_at(EVENTS[event].level, event, keys)
+
+    def tell_at(self, level: str, event: str, keys: Mapping[str, object]) -> None:
+        """Log `event` at a level of the caller's choice (a routine's own lines)."""
+        if _NUMBERS.get(level, 20) < self._least:
+            return
+        fields: dict[str, Any] = {"at": _stamp(self._clock()), "level": level, "event": event, **self._bound}
+        fields |= {name: _cut(value) for name, value in keys.items() if value is not None}
+        self._write(self._render(fields))
+
+
+def _cut(value: object) -> object:
+    if type(value) is str and len(value) > TEXT_CHARS_MAX:
+        return value[:TEXT_CHARS_MAX] + " … [cut]"
+    return value
+
+
+def _json() -> Callable[[dict[str, Any]], str]:
+    renderer = structlog.processors.JSONRenderer(serializer=lambda fields, **_: _dumps(fields).decode())
+
+    def render(fields: dict[str, Any]) -> str:
+        try:
+            return str(renderer(None, "", fields))
+        except UnicodeEncodeError:  # a lone surrogate in a routine's text
+            return str(renderer(None, "", {k: _plain(v) for k, v in fields.items()}))
+
+    return render
+
+
+def _plain(value: object) -> object:
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+
+
+def _console(*, colors: bool) -> Callable[[dict[str, Any]], str]:
+    renderer = structlog.dev.ConsoleRenderer(
+        colors=colors, timestamp_key="at", pad_event_to=26, sort_keys=False
+    )
+
+    def render(fields: dict[str, Any]) -> str:
+        shown = {k: v for k, v in fields.items() if k not in ("supervisor", "instance", "version")}
+        trace = shown.pop("traceback", None)
+        line = str(renderer(None, str(fields["level"]), shown))
+        return f"{line}\n{trace}" if trace else line
+
+    return render
+
+
+def _stamp(at: float) -> str:
+    whole = int(at)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{int((at - whole) * 1000):03d}Z"
+
+
+class StderrLines:
+    """Writes lines to a descriptor from a thread of its own, in bursts."""
+
+    def __init__(self, descriptor: int = 2) -> None:
+        self._descriptor = descriptor
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._dropped = 0
+        self._thread = threading.Thread(target=self._run, name="log", daemon=True)
+        self._thread.start()
+
+    def write(self, line: str) -> None:
+        """Take a line. Never waits: beyond `LINES_MAX` it is dropped and counted."""
+        if self._lines.qsize() >= LINES_MAX:
+            self._dropped += 1
+            return
+        self._lines.put(line)
+
+    def close(self, wait_s: float = 1.0) -> None:
+        """Write what is there, for at most `wait_s`."""
+        self._lines.put(None)
+        self._thread.join(wait_s)
+
+    def _run(self) -> None:
+        is_open = True
+        while is_open:
+            lines = [self._lines.get()]
+            while not self._lines.empty():
+                lines.append(self._lines.get())
+            is_open = None not in lines
+            text = "".join(f"{line}\n" for line in lines if line is not None)
+            if self._dropped:
+                text += f'{{"level":"warning","event":"log.dropped","lines":{self._dropped}}}\n'
+                self._dropped = 0
+            self._put(text.encode("utf-8", "replace"))
+            if is_open:
+                time.sleep(
+                    GATHER_S
+                )  # so that a busy agent wakes this thread fifty times a second, not for each line
+
+    def _put(self, text: bytes) -> None:
+        try:
+            while text:
+                text = text[os.write(self._descriptor, text) :]
+        except OSError:
+            self._dropped += 1  # nobody reads any more (a closed pipe): the agent goes on
