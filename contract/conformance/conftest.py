@@ -6,7 +6,9 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--control-plane", metavar="URL", help="a control plane that serves conformance/workflow.json")
+    parser.addoption(
+        "--control-plane", metavar="URL", help="a control plane that serves conformance/workflow.json"
+    )
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ def filled(value: Any, names: dict[str, Any]) -> Any:
     if isinstance(value, list):
         return [filled(item, names) for item in value]
     if isinstance(value, dict):
-        return {_filled_text(key, names): filled(item, names) for key, item in value.items()}
+        return {str(_filled_text(key, names)): filled(item, names) for key, item in value.items()}
     return value
 
 
@@ -53,7 +53,9 @@ def differences(expected: Any, actual: Any, *, where: str = "answer", more: bool
         yield f"{where}: {actual!r}, expected {expected!r}"
 
 
-def _object_differences(expected: dict[str, Any], actual: dict[str, Any], *, where: str, more: bool) -> Iterator[str]:
+def _object_differences(
+    expected: dict[str, Any], actual: dict[str, Any], *, where: str, more: bool
+) -> Iterator[str]:
     wanted = {key: value for key, value in expected.items() if key != MORE}
     for key in wanted.keys() - actual.keys():
         yield f"{where}: no {key!r}"

@@ -45,7 +45,9 @@ class Peer:
         body = {"supervisor": f"{self.run}-{supervisor}", "states": list(states), **more}
         return self.http.post("/tasks/claim", json=body)
 
-    def report(self, task: int, event: str = "noted", *, supervisor: str = "s", attempt: int = 1) -> httpx.Response:
+    def report(
+        self, task: int, event: str = "noted", *, supervisor: str = "s", attempt: int = 1
+    ) -> httpx.Response:
         """Report an event of one task."""
         body = {"kind": "event", "event": event, "attempt": attempt, "supervisor": f"{self.run}-{supervisor}"}
         return self.http.post(f"/tasks/{task}/report", json=body)

@@ -15,11 +15,12 @@ import pytest
 
 from conformance.peer import Peer, conformance_client, peer
 
-__all__ = ["conformance_client", "peer"]
+__all__ = ["conformance_client", "peer"]  # and every promise, put there by its decorator
 
 
 def promise(test: Any) -> Any:
-    __all__.append(test.__name__)
+    """Let `suite` take a test over with its star import."""
+    __all__.append(test.__name__)  # noqa: PYI056
     return test
 
 
@@ -40,13 +41,19 @@ def test_head_answers_like_get_without_a_body(peer: Peer) -> None:
 
 @promise
 def test_a_context_keeps_its_order_defaults_first(peer: Peer) -> None:
-    body = '{"token": "%s-a", "context": {"z": 1, "label": "x", "a": 2}}' % peer.run
     peer.started.append(f"{peer.run}-a")
+    context = {"z": 1, "label": "x", "a": 2}
 
-    answer = peer.http.post("/tokens", content=body.encode())
+    answer = peer.http.post("/tokens", json={"token": f"{peer.run}-a", "context": context})
 
     assert list(answer.json()["context"]) == ["path", "scores", "label", "z", "a"]
-    assert list(peer.http.get(f"/tokens/{peer.run}-a").json()["context"]) == ["path", "scores", "label", "z", "a"]
+    assert list(peer.http.get(f"/tokens/{peer.run}-a").json()["context"]) == [
+        "path",
+        "scores",
+        "label",
+        "z",
+        "a",
+    ]
 
 
 @promise
@@ -119,7 +126,12 @@ def test_ten_starts_of_one_id_at_once_make_one_token(peer: Peer) -> None:
         answers = list(pool.map(lambda _: peer.http.post("/tokens", json=body), range(10)))
 
     assert {answer.status_code for answer in answers} <= {200, 201}
-    assert [entry["kind"] for entry in peer.history()] == ["started", "event_accepted", "entered", "task_queued"]
+    assert [entry["kind"] for entry in peer.history()] == [
+        "started",
+        "event_accepted",
+        "entered",
+        "task_queued",
+    ]
 
 
 @promise
@@ -167,7 +179,9 @@ def test_the_id_of_a_waiting_claim_takes_its_place(peer: Peer) -> None:
 def test_nothing_is_granted_to_a_connection_that_closed(peer: Peer) -> None:
     peer.needs("wait")
     at = urlsplit(str(peer.http.base_url))
-    body = json.dumps({"supervisor": f"{peer.run}-gone", "instance": "i1", "states": ["plain"], "wait": 20, "request": "g"})
+    body = json.dumps(
+        {"supervisor": f"{peer.run}-gone", "instance": "i1", "states": ["plain"], "wait": 20, "request": "g"}
+    )
     head = f"POST /tasks/claim HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
 
     with socket.create_connection((at.hostname, at.port)) as connection:
@@ -194,7 +208,9 @@ def test_a_withdrawn_claim_stops_waiting(peer: Peer) -> None:
 def test_an_ended_lease_is_a_failed_attempt(peer: Peer) -> None:
     """S3-26, S3-74 … S3-76."""
     if peer.lease_s > 5:
-        pytest.skip(f"this control plane's leases are {peer.lease_s:g} s; serve it with 5 s or less to see one end")
+        pytest.skip(
+            f"this control plane's leases are {peer.lease_s:g} s; serve it with 5 s or less to see one end"
+        )
     peer.start(path="sturdy")
     task = peer.claim("sturdy").json()["task"]
 
@@ -212,7 +228,9 @@ def test_an_ended_lease_is_a_failed_attempt(peer: Peer) -> None:
 def test_heartbeats_keep_a_lease(peer: Peer) -> None:
     """S3-19, S3-22."""
     if peer.lease_s > 5:
-        pytest.skip(f"this control plane's leases are {peer.lease_s:g} s; serve it with 5 s or less to see one kept")
+        pytest.skip(
+            f"this control plane's leases are {peer.lease_s:g} s; serve it with 5 s or less to see one kept"
+        )
     peer.start()
     task = peer.claim("plain").json()["task"]
 
