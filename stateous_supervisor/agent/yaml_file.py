@@ -20,6 +20,8 @@ _NULL: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _TRUE: Final = frozenset({"true", "True", "TRUE"})
 _FALSE: Final = frozenset({"false", "False", "FALSE"})
 _INTEGER: Final = re.compile(r"[-+]?[0-9]+")
+_OCTAL: Final = re.compile(r"0o[0-7]+")
+_HEXADECIMAL: Final = re.compile(r"0x[0-9a-fA-F]+")
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -46,8 +48,12 @@ class Node:
     line: int
 
 
-def read(text: str) -> Node:
+def read(text: str, *, depth_max: int = DEPTH_MAX) -> Node:
     """Return the document in `text`; an empty one is null.
+
+    Args:
+        text: the file.
+        depth_max: how deep mappings and lists may nest.
 
     Raises:
         BadYaml: with the line.
@@ -64,7 +70,7 @@ def read(text: str) -> Node:
         return Node(None, 1)
     if len(documents) > 1:
         raise BadYaml(_line(documents[1]), "a second document starts here; one is allowed")
-    return _node(iter(events[2:]), 0)
+    return _node(iter(events[2:]), depth_max)
 
 
 def _node(events: Iterator[yaml.Event], depth: int) -> Node:
@@ -73,8 +79,8 @@ def _node(events: Iterator[yaml.Event], depth: int) -> Node:
 
 def _from(event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> Node:
     line = _line(event)
-    if depth > DEPTH_MAX:
-        raise BadYaml(line, f"nested more than {DEPTH_MAX} deep")
+    if depth < 0:
+        raise BadYaml(line, "nested too deep")
     anchor, tag = getattr(event, "anchor", None), getattr(event, "tag", None)
     if isinstance(event, yaml.AliasEvent):
         raise BadYaml(line, f"the alias *{anchor} is not allowed; write the value out")
@@ -83,10 +89,10 @@ def _from(event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> Node:
     if tag:
         raise BadYaml(line, f"the tag {tag} is not allowed; write a plain value")
     if isinstance(event, yaml.ScalarEvent):
-        return Node(_scalar(event) if event.style is None else event.value, line)
+        return Node(event.value if event.style else _scalar(event), line)
     if isinstance(event, yaml.SequenceStartEvent):
-        return Node(list(_items(events, depth + 1)), line)
-    return Node(_mapping(events, depth + 1), line)
+        return Node(list(_items(events, depth - 1)), line)
+    return Node(_mapping(events, depth - 1), line)
 
 
 def _items(events: Iterator[yaml.Event], depth: int) -> Iterator[Node]:
@@ -114,6 +120,8 @@ def _scalar(event: yaml.ScalarEvent) -> str | float | bool | None:
         return text in _TRUE
     if _INTEGER.fullmatch(text) and len(text) < 64:
         return int(text)
+    if _OCTAL.fullmatch(text) or _HEXADECIMAL.fullmatch(text):
+        return int(text, 0)
     if _FLOAT.fullmatch(text):
         return float(text)
     return text
