@@ -31,7 +31,7 @@ prove: $(READY) ## Run the long counts
 	$(BIN)/pytest -m prove --timeout 3600
 
 bench: $(READY) ## Measure speed on this machine
-	@exec $(BIN)/python benchmarks/bench.py
+	@exec $(BIN)/python benchmarks/bench.py all
 
 $(READY): pyproject.toml
 	@for candidate in $(CANDIDATES); do \

@@ -12,8 +12,6 @@ from typing import Any
 
 from stateous_contract.limits import NAME_PATTERN
 
-OWN_EVENTS = frozenset({"__started__", "timeout", "error", "joined"})
-
 _KEYS = ("stateous", "workflow", "states", "events", "transitions", "schemas")
 
 
@@ -81,7 +79,7 @@ def _workflow(name: str | None, source: Mapping[str, Any]) -> Workflow:
     states: dict[str, tuple[str, ...]] = {}
     for state, facts in _objects(source, "states", where):
         if "parallel" not in facts:
-            states[state] = _emits(state, facts, events)
+            states[state] = _emits(state, facts, events, source.get("transitions"))
     context = source.get("context")
     if context is not None and not isinstance(context, str):
         raise DocumentInvalid(f"'context' of {where} is {_kind(context)}; it must name a model")
@@ -95,14 +93,22 @@ def _payload(event: str, facts: Mapping[str, Any]) -> str | None:
     return payload
 
 
-def _emits(state: str, facts: Mapping[str, Any], events: Mapping[str, Any]) -> tuple[str, ...]:
-    emits = facts.get("emits", [])
+def _emits(state: str, facts: Mapping[str, Any], events: Mapping[str, Any], moves: Any) -> tuple[str, ...]:
+    """What the state says that it emits; where it says nothing, the declared events that lead out of it."""
+    leading = (
+        [each.get("on") for each in moves if _leads_from(each, state)] if isinstance(moves, list) else []
+    )
+    emits = facts.get("emits", list(dict.fromkeys(event for event in leading if event in events)))
     if not isinstance(emits, list):
         raise DocumentInvalid(f"'emits' of state {state!r} is {_kind(emits)}; it must be a list of events")
     unknown = [event for event in emits if not isinstance(event, str) or event not in events]
     if unknown:
         raise DocumentInvalid(f"state {state!r} emits {unknown[0]!r}, which is not among the events")
     return tuple(emits)
+
+
+def _leads_from(move: Any, state: str) -> bool:
+    return isinstance(move, Mapping) and move.get("from") == state and isinstance(move.get("on"), str)
 
 
 def _objects(source: Mapping[str, Any], key: str, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -15,10 +15,14 @@ _PACKAGES = ("stateous", "stateous_supervisor")
 
 @dataclass(frozen=True)
 class Stub:
-    """A file to be written: the state it serves (as claimed), its name, its text."""
+    """A file to be written: the state it serves (as claimed), its name, its text.
+
+    `file_wanted` is the name it would have had if that were free.
+    """
 
     state: str
     file: str
+    file_wanted: str
     text: str
 
 
@@ -56,10 +60,11 @@ def stubs_for(
         for state in workflow.states:
             if _is_marked(workflow, state, names, marked):
                 continue
-            stem = free_name(stem_of(workflow.claimed_as(state)), taken)
+            wanted = stem_of(workflow.claimed_as(state))
+            stem = free_name(wanted, taken)
             taken.add(stem)
             text = stub_text(workflow, state, names)
-            stubs.append(Stub(workflow.claimed_as(state), f"{stem}.py", text))
+            stubs.append(Stub(workflow.claimed_as(state), f"{stem}.py", f"{wanted}.py", text))
     return stubs
 
 
