@@ -1,7 +1,7 @@
 """Guards of transitions: a closed subset of a Python expression, parsed once, then asked often (C.4).
 
-No text is ever evaluated by the interpreter: the grammar is Python's, the meaning is that of `expressions.py`.
-A hostile text gets one sentence, like any other that is no guard. `reading.py` parses, `routing.py` asks.
+No text is ever evaluated by the interpreter: the grammar is Python's, the meaning is in `expressions.py`. A
+hostile text gets one sentence, like any other that is no guard. `reading.py` parses, `routing.py` asks.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Guard:
 def parse_guard(text: str) -> Guard:
     """Parse the text of a guard.
 
-    Raises GuardInvalid, and nothing else, for a text that is outside the grammar of C.4, too long or too deep.
+    Raises GuardInvalid, and nothing else, for text that is outside the grammar of C.4, or too long or deep.
     """
     stripped = text.strip()
     if len(stripped) > GUARD_CHARS_MAX:

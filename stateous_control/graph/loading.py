@@ -1,7 +1,7 @@
 """From a parsed document to a `Graph`: the checks that every served graph passes (C.2), all faults at once.
 
-Reads shapes, durations, guards, models, and that every name leads somewhere: a name that leads nowhere would fail
-a token at run time. Whether the graph makes sense is `compiler.py`'s business. It never reads files.
+Shapes, durations, guards, models, and that every name leads somewhere: one that leads nowhere would fail a
+token at run time. Whether the graph makes sense is `compiler.py`'s business. It never reads files.
 """
 
 from __future__ import annotations

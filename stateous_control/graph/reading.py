@@ -176,7 +176,9 @@ class Reader:
 
     def _read_transition(self, node: Any, position: int) -> Transition | None:
         path: Path = (*self._path, "transitions", position)
-        node = as_object(node, path, self._faults)
+        if not isinstance(node, dict):
+            self._faults.add(path, f"is {kind_of(node)}; it must be an object")
+            return None
         ends = [self._end(node, path, key, forbidden) for key, forbidden in (("from", END), ("to", START))]
         source, target = ends
         event = self._on(node, path, source)

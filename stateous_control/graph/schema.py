@@ -1,8 +1,8 @@
 """JSON Schema checks of contexts and payloads (C.5). The only door to the schema library in this room.
 
-Draft 2020-12; ``format`` is not asserted; nothing is ever fetched from elsewhere. `reading.py` compiles a check
-for each model in use, once a graph; the rules call `check_context` and `check_payload`. What has no model costs
-nothing.
+Draft 2020-12; ``format`` is not asserted; nothing is ever fetched from elsewhere. `reading.py` compiles a
+check for each model in use, once a graph; the rules call `check_context` and `check_payload`. What has no
+model costs nothing.
 """
 
 from __future__ import annotations

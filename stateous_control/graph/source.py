@@ -1,8 +1,8 @@
 """Reads the bytes of a workflow file, YAML or JSON, into the JSON document that it stands for.
 
-The only door to the YAML library in this room. YAML means the scalars of 1.2's core schema, so ``on`` and ``yes`` are
-plain text; duplicate keys, anchors, aliases and tags are refused with their line. JSON is read by a JSON parser, so 1
-and 1.0 keep their difference. What a document means is `loading.py`'s business; which file it is, the caller's.
+The only door to the YAML library in this room. YAML means the scalars of 1.2's core schema, so ``on`` and
+``yes`` are plain text; duplicate keys, anchors, aliases and tags are refused with their line. JSON is read by
+a JSON parser, so 1 and 1.0 keep their difference. What a document means is `loading.py`'s business.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 import yaml
 from stateous_contract.limits import BODY_BYTES_MAX, DEPTH_MAX, INTEGER_DIGITS_MAX
 
-from stateous_control.graph.document import Fault, Path, WorkflowInvalid, written
+from stateous_control.graph.document import Fault, Path, WorkflowInvalid
 
 WORKFLOW_BYTES_MAX: Final = BODY_BYTES_MAX
 _INTEGER_BITS_MAX: Final = 14_000
@@ -94,20 +94,26 @@ def _invalid(message: str, *, line: int | None = None) -> WorkflowInvalid:
 def _flaws(document: Any) -> Iterator[tuple[Path, str]]:
     """Find text that cannot be sent as UTF-8, and nesting that no reader of the document would take."""
     level: list[tuple[Path, Any]] = [((), document)]
-    for _ in range(DEPTH_MAX + 1):
+    for depth in range(DEPTH_MAX + 1):
         below: list[tuple[Path, Any]] = []
         for path, value in level:
-            if isinstance(value, dict):
-                yield from ((path, "a key holds a lone surrogate") for key in value if not _is_unicode(key))
-                below += [((*path, key), item) for key, item in value.items()]
-            elif isinstance(value, list):
-                below += [((*path, position), item) for position, item in enumerate(value)]
-            elif isinstance(value, str) and not _is_unicode(value):
-                yield path, f"{written(path)} holds a lone surrogate".encode(errors="replace").decode()
+            if depth == DEPTH_MAX and isinstance(value, (dict, list)):
+                yield path[:1], _TOO_DEEP
+                return
+            if isinstance(value, str) and not _is_unicode(value):
+                yield path, "a text holds a lone surrogate"
+            if isinstance(value, dict) and not all(_is_unicode(key) for key in value):
+                yield path, "a key holds a lone surrogate"
+            below += _inside(path, value)
         level = below
-        if not level:
-            return
-    yield level[0][0][:1], _TOO_DEEP
+
+
+def _inside(path: Path, value: Any) -> list[tuple[Path, Any]]:
+    if isinstance(value, dict):
+        return [((*path, key), item) for key, item in value.items()]
+    if isinstance(value, list):
+        return [((*path, position), item) for position, item in enumerate(value)]
+    return []
 
 
 def _is_unicode(text: str) -> bool:
@@ -170,9 +176,7 @@ def _read_yaml(text: str) -> Source:
         document = builder.document()
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise _invalid(
-            f"the file holds a character that YAML does not allow: {_code(error)}", line=line
-        ) from None
+        raise _invalid(f"the file holds {_code(error)}, which YAML does not allow", line=line) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         about = " ".join(part for part in (error.context, error.problem) if part)
@@ -190,7 +194,7 @@ def _code(error: yaml.reader.ReaderError) -> str:
 
 
 class _Builder:
-    """Builds the document from parse events, so that anchors, tags and depth are seen before anything is made."""
+    """Builds the document from parse events: anchors, tags and depth are seen before anything is made."""
 
     def __init__(self, text: str) -> None:
         self._events: Iterator[Any] = yaml.parse(text, Loader=yaml.SafeLoader)
@@ -212,20 +216,19 @@ class _Builder:
 
     def _value(self, event: Any, path: Path) -> Any:
         self.lines.setdefault(path, event.start_mark.line + 1)
-        if len(path) > DEPTH_MAX:
-            raise _invalid(_TOO_DEEP, line=event.start_mark.line + 1)
         if isinstance(event, yaml.AliasEvent):
             self._fault(f"the alias *{event.anchor} is not allowed; write the value out", path, event)
             return None
         if event.anchor is not None:
             self._fault(f"the anchor &{event.anchor} is not allowed; write each value out", path, event)
         if event.tag is not None:
-            self._fault(f"the tag {event.tag} is not allowed", path, event)
-        if isinstance(event, yaml.MappingStartEvent):
-            return self._mapping(path)
-        if isinstance(event, yaml.SequenceStartEvent):
-            return self._sequence(path)
-        return self._scalar(event, path)
+            tag = event.tag.replace("tag:yaml.org,2002:", "!!")
+            self._fault(f"the tag {tag} is not allowed", path, event)
+        if isinstance(event, yaml.ScalarEvent):
+            return self._scalar(event, path)
+        if len(path) >= DEPTH_MAX:
+            raise _invalid(_TOO_DEEP, line=event.start_mark.line + 1)
+        return self._mapping(path) if isinstance(event, yaml.MappingStartEvent) else self._sequence(path)
 
     def _mapping(self, path: Path) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -301,7 +304,7 @@ def _bounded(text: str, base: int) -> int:
 
 
 def _joined(text: str) -> str:
-    r"""Join what was written as two ``\u`` escapes, as JSON does, into the one character that they stand for."""
+    r"""Join what was written as two ``\u`` escapes into the character that they stand for, as JSON does."""
     if _is_unicode(text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")

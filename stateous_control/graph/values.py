@@ -1,7 +1,7 @@
 """Users' JSON values on their way from text to something a guard or a schema can look at.
 
-Text stays text until somebody has to look inside; the standard json module reads it, so that integers of any
-length and the difference between 1 and 1.0 survive. The door has checked depth, finiteness and Unicode before.
+Text stays text until somebody has to look inside; the standard json module reads it, so that integers
+of any length and the difference between 1 and 1.0 survive. The door checked depth, finiteness and Unicode before.
 """
 
 from __future__ import annotations

@@ -1,0 +1,163 @@
+"""Compiles a workflow file: every fault and warning at once, with lines for YAML, and the document to serve.
+
+The input has the keys of the wire's graph document (C.1), in YAML or JSON. In YAML two things may be left out, and
+are filled in before the checksum is taken: `emits` of a state (the declared events that have a transition from it,
+in transition order), and the braces of an empty object (``done:`` with nothing after it is ``done: {}``). A JSON
+file is taken as it is, so that a graph compiled elsewhere keeps its checksum. Nothing else is added; in particular
+``stateous: 1`` must be there, so that a later format is never misread. Reads no file: the caller brings the bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from stateous_control.graph.document import OWN_EVENTS, Fault, Faults, Graph, Machine, Path, WorkflowInvalid
+from stateous_control.graph.guarding import check_guards
+from stateous_control.graph.loading import graph_of, load, read_machines
+from stateous_control.graph.paths import check_paths
+from stateous_control.graph.schema import SchemaInvalid, compile_check
+from stateous_control.graph.source import Source, read_source
+
+_TOP: Final = ("stateous", "workflow", "context", "states", "events", "transitions", "workflows", "schemas")
+_MACHINE: Final = ("context", "states", "events", "transitions")
+_STATE: Final = ("timeout", "retries", "emits", "parallel", "join", "inputs")
+_TRANSITION: Final = ("from", "to", "on", "when", "otherwise")
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What compiling found. `graph` is None when there are faults; warnings never stop anything."""
+
+    graph: Graph | None
+    faults: tuple[Fault, ...] = ()
+    warnings: tuple[Fault, ...] = ()
+
+
+def compile_file(data: bytes, *, name: str) -> Compiled:
+    """Compile the bytes of a workflow file; `name` tells YAML from JSON by its ending. Never raises."""
+    try:
+        source = read_source(data, name=name)
+    except WorkflowInvalid as error:
+        return Compiled(None, tuple(error.faults))
+    return compile_workflow(source)
+
+
+def compile_workflow(source: Source) -> Compiled:
+    """Check everything that C.2 and C.3 ask of a workflow, and warn of what is legal but seldom meant."""
+    document = completed(source)
+    faults, warnings = Faults(source.line_of), Faults(source.line_of)
+    machines = read_machines(document, faults)
+    if isinstance(document, dict):
+        schemas = document.get("schemas")
+        models = schemas if isinstance(schemas, dict) else {}
+        _check_models(models, faults)
+        for path, machine in _places(machines):
+            check_paths(machine, path, faults, warnings)
+            check_guards(machine, path, models, faults, warnings)
+    graph = None if faults.found else graph_of(document, machines)
+    return Compiled(graph, tuple(faults.in_order()), tuple(warnings.in_order()))
+
+
+def load_file(data: bytes, *, name: str) -> Graph:
+    """Read a workflow file to serve it: only what C.2 asks, so that a graph compiled elsewhere is taken as it is.
+
+    Raises WorkflowInvalid with every fault.
+    """
+    source = read_source(data, name=name)
+    return load(completed(source), Faults(source.line_of))
+
+
+def dump(document: Mapping[str, Any]) -> str:
+    """Write a graph document as a file: two spaces, keys in the order of C.1, models by name, a last newline."""
+    schemas = document.get("schemas")
+    ordered = _ordered(document, _TOP) | _machine(document)
+    if isinstance(document.get("workflows"), dict):
+        ordered["workflows"] = {
+            name: _ordered(child, _MACHINE) | _machine(child) for name, child in document["workflows"].items()
+        }
+    if isinstance(schemas, dict):
+        ordered["schemas"] = dict(sorted(schemas.items()))
+    return json.dumps(ordered, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _machine(node: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "states": {name: _ordered(state, _STATE) for name, state in node["states"].items()},
+        "events": node["events"],
+        "transitions": [_ordered(each, _TRANSITION) for each in node["transitions"]],
+    }
+
+
+def _ordered(node: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    """Put the known keys first, in their order; the others keep theirs."""
+    return {key: node[key] for key in keys if key in node} | dict(node)
+
+
+def completed(source: Source) -> Any:
+    """Return the JSON document that the source stands for, with what YAML may leave out filled in."""
+    if source.kind == "json" or not isinstance(source.document, dict):
+        return source.document
+    document = _complete_machine(source.document, (), source.blanks)
+    if ("schemas",) in source.blanks:
+        document["schemas"] = {}
+    children = document.get("workflows")
+    if isinstance(children, dict):
+        document["workflows"] = {
+            name: _complete_machine(child, ("workflows", name), source.blanks)
+            if isinstance(child, dict)
+            else child
+            for name, child in children.items()
+        }
+    return document
+
+
+def _complete_machine(node: dict[str, Any], path: Path, blanks: frozenset[Path]) -> dict[str, Any]:
+    machine = dict(node)
+    for key in ("states", "events"):
+        place: Path = (*path, key)
+        if place in blanks:
+            machine[key] = {}
+        elif isinstance(machine.get(key), dict):
+            machine[key] = {
+                name: {} if (*place, name) in blanks else value for name, value in machine[key].items()
+            }
+    if isinstance(machine.get("states"), dict):
+        machine["states"] = {
+            name: _with_emits(name, state, machine) for name, state in machine["states"].items()
+        }
+    return machine
+
+
+def _with_emits(name: str, state: Any, machine: dict[str, Any]) -> Any:
+    if not isinstance(state, dict) or "emits" in state or "parallel" in state:
+        return state
+    transitions = machine.get("transitions")
+    events = [
+        each["on"]
+        for each in (transitions if isinstance(transitions, list) else [])
+        if isinstance(each, dict) and each.get("from") == name and isinstance(each.get("on"), str)
+    ]
+    return {**state, "emits": [event for event in dict.fromkeys(events) if event not in OWN_EVENTS]}
+
+
+def _places(machines: Mapping[str, Machine]) -> Iterable[tuple[Path, Machine]]:
+    main = machines[""]
+    for name, machine in machines.items():
+        if name == "":
+            yield (), main
+        elif machine is not main:
+            yield ("workflows", name), machine
+
+
+def _check_models(schemas: Mapping[str, Any], faults: Faults) -> None:
+    """Check the models that nothing refers to as well; those in use were checked when they were read."""
+    for model in schemas:
+        if faults.touch(("schemas", model)):
+            continue
+        try:
+            compile_check(model, schemas)
+        except SchemaInvalid as error:
+            faults.add(("schemas", model), f"is no JSON Schema that can be used: {error}")
