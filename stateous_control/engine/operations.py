@@ -24,7 +24,7 @@ from stateous_contract.messages import (
     TokenView,
 )
 
-from stateous_control.engine.views import IsGone, QueueView, SupervisorView, TokenPage
+from stateous_control.engine.views import HistoryPage, IsGone, QueueView, SupervisorView, TokenPage
 from stateous_control.graph.document import Graph
 
 
@@ -101,6 +101,12 @@ class ControlPlane:
         self, name: str, *, after: int = 0, limit: int | None = None, owner: str = "default"
     ) -> list[HistoryEntry]:
         """Return the token's history after entry `after`, oldest first."""
+        raise NotImplementedError
+
+    async def page_history(
+        self, name: str, *, after: int = 0, limit: int = limits.LIST_DEFAULT, owner: str = "default"
+    ) -> HistoryPage:
+        """Return entries after `after` with honest counts; `truncated` where later ones were left out."""
         raise NotImplementedError
 
     async def fire(

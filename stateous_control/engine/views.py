@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from stateous_contract.messages import Message, TokenView
+from stateous_contract.messages import HistoryEntry, Message, TokenView
 
 IsGone = Callable[[], bool]
 """Tells without waiting whether the client behind a request has closed its connection."""
@@ -20,6 +20,16 @@ class TokenPage(Message):
     truncated: bool
     entries: list[TokenView]
     cursor: str | None = None
+
+
+class HistoryPage(Message):
+    """A part of a token's history. `total_count` is its newest sequence number: the history has no gaps (S1-106)."""
+
+    returned_count: int
+    total_count: int
+    withheld_count: int
+    truncated: bool
+    entries: list[HistoryEntry]
 
 
 class SupervisorView(Message):
