@@ -1,0 +1,43 @@
+"""The house's own lists: which module is the door to which library, which files are pure, what may still be too long."""
+
+from __future__ import annotations
+
+CONTROL = "stateous_control"
+AGENT = "stateous_supervisor/agent"
+HOST = "stateous_supervisor/host"
+CLI = "stateous_supervisor/cli/*.py"
+
+DOORS: dict[str, dict[str, list[str]]] = {
+    "stateous_contract": {"msgspec": ["contract/stateous_contract/*.py"]},
+    "stateous_control": {
+        "asyncpg": [f"{CONTROL}/store/pool.py"],
+        "jsonschema_rs": [f"{CONTROL}/graph/schema.py"],
+        "yaml": [f"{CONTROL}/graph/source.py"],
+        "msgspec": [f"{CONTROL}/*/*.py", f"{CONTROL}/*/*/*.py"],
+        "starlette": [f"{CONTROL}/http/*.py"],
+        "uvicorn": [f"{CONTROL}/http/server.py"],
+        "typer": [f"{CONTROL}/cli/*.py"],
+        "structlog": [f"{CONTROL}/http/door.py"],
+        "ctypes": [f"{CONTROL}/embedded/*.py"],
+    },
+    "stateous_supervisor": {
+        "httpx": [f"{AGENT}/client.py"],
+        "yaml": [f"{AGENT}/yaml_file.py"],
+        "sqlite3": [f"{AGENT}/outbox.py"],
+        "structlog": [f"{AGENT}/logs.py"],
+        "anyio": [f"{AGENT}/*.py", CLI],
+        "msgspec": ["stateous_supervisor/*/*.py"],
+        "typer": [CLI],
+        "pydantic": ["stateous_supervisor/sdk/payloads.py"],
+        "pydantic_core": ["stateous_supervisor/sdk/payloads.py"],
+    },
+}
+
+PURE = [
+    "stateous_control/graph/*.py",
+    "stateous_control/rules/*.py",
+    f"{AGENT}/assignment.py",
+    f"{AGENT}/cadence.py",
+]
+
+TOO_LONG: list[str] = []
