@@ -5,7 +5,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 from contract import Tests, TicketContext, events, states
 from stateous_supervisor import on_state
@@ -38,7 +38,7 @@ def run_tests(workspace: Path) -> Tests:
             raise RuntimeError(
                 f"pytest did not run (exit code {done.returncode}): {done.stderr.strip()[-300:]}"
             )
-        cases = ElementTree.parse(report).getroot().findall(".//testcase")
+        cases = ET.parse(report).getroot().findall(".//testcase")
     failures = [
         case.get("name", "?")
         for case in cases

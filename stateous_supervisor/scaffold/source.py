@@ -13,11 +13,13 @@ from typing import Any
 from stateous_contract.canonical import checksum_of
 from stateous_contract.limits import BODY_BYTES_MAX, DEPTH_MAX
 
-from stateous_supervisor.agent.faults import Exit, Fault
+from stateous_supervisor.agent.client import Answer, Client
+from stateous_supervisor.agent.faults import Denied, Exit, Fault, PeerViolation, Unanswered
 from stateous_supervisor.agent.yaml_file import BadYaml, Node, read
 from stateous_supervisor.scaffold.document import Document, DocumentInvalid, read_document
 
 DEFAULT_URL = "http://127.0.0.1:8080"
+DEADLINE_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,39 @@ class Source:
 def is_url(source: str) -> bool:
     """Whether `source` names a control plane, not a file."""
     return source.startswith(("http://", "https://"))
+
+
+async def from_control_plane(client: Client, url: str) -> Source:
+    """Ask a running control plane for its workflow. Raises Fault: 69 not reached, 76 refused or not understood."""
+    try:
+        health = _answer(await _get(client, "/health"), f"{url}/health")
+        document = _answer(await _get(client, "/workflow"), f"{url}/workflow")
+    except (Denied, PeerViolation) as error:
+        raise Fault(Exit.REFUSED, error.sentence) from None
+    except Unanswered as error:
+        raise Fault(Exit.UNREACHABLE, error.sentence) from None
+    source = from_value(document, f"{url}/workflow", url, Exit.REFUSED)
+    said = health.get("checksum") if isinstance(health, dict) else None
+    if said != source.checksum:
+        raise Fault(
+            Exit.REFUSED,
+            f"{url} serves a workflow with checksum {source.checksum}, and its /health says {said!r}; "
+            "is it being replaced just now?",
+        )
+    return source
+
+
+async def _get(client: Client, path: str) -> Answer:
+    return await client.call("GET", path, deadline_s=DEADLINE_S, bytes_max=2 * BODY_BYTES_MAX)
+
+
+def _answer(answer: Answer, name: str) -> Any:
+    if answer.status != 200 or not answer.is_json:
+        raise Fault(Exit.REFUSED, f"{name} answered {answer.status}; a control plane answers 200 with JSON")
+    try:
+        return json.loads(answer.body)
+    except (ValueError, RecursionError):
+        raise Fault(Exit.REFUSED, f"{name} answered something that is not JSON") from None
 
 
 def from_file(path: Path) -> Source:
