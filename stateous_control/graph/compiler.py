@@ -1,10 +1,9 @@
 """Compiles a workflow file: every fault and warning at once, with lines for YAML, and the document to serve.
 
-The input has the keys of the wire's graph document (C.1), in YAML or JSON. In YAML two things may be left out, and
-are filled in before the checksum is taken: `emits` of a state (the declared events that have a transition from it,
-in transition order), and the braces of an empty object (``done:`` with nothing after it is ``done: {}``). A JSON
-file is taken as it is, so that a graph compiled elsewhere keeps its checksum. Nothing else is added; in particular
-``stateous: 1`` must be there, so that a later format is never misread. Reads no file: the caller brings the bytes.
+The input has the keys of the wire's graph document (C.1), in YAML or JSON. One thing may be left out and is filled in
+before the checksum is taken: the `emits` of a state (`stateous_contract.canonical.completed`). Nothing else is
+added; in particular ``stateous: 1`` must be there, so that a later format is never misread. So a graph compiled
+elsewhere keeps its checksum, and a YAML file has that of its JSON. Reads no file: the caller brings the bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from stateous_control.graph.document import OWN_EVENTS, Fault, Faults, Graph, Machine, Path, WorkflowInvalid
+from stateous_contract.canonical import completed
+
+from stateous_control.graph.document import Fault, Faults, Graph, Machine, Path, WorkflowInvalid
 from stateous_control.graph.guarding import check_guards
 from stateous_control.graph.loading import graph_of, load, read_machines
 from stateous_control.graph.paths import check_paths
@@ -47,7 +48,7 @@ def compile_file(data: bytes, *, name: str) -> Compiled:
 
 def compile_workflow(source: Source) -> Compiled:
     """Check everything that C.2 and C.3 ask of a workflow, and warn of what is legal but seldom meant."""
-    document = completed(source)
+    document = completed(source.document)
     faults, warnings = Faults(source.line_of), Faults(source.line_of)
     machines = read_machines(document, faults)
     if isinstance(document, dict):
@@ -67,7 +68,7 @@ def load_file(data: bytes, *, name: str) -> Graph:
     Raises WorkflowInvalid with every fault.
     """
     source = read_source(data, name=name)
-    return load(completed(source), Faults(source.line_of))
+    return load(completed(source.document), Faults(source.line_of))
 
 
 def dump(document: Mapping[str, Any]) -> str:
@@ -94,53 +95,6 @@ def _machine(node: Mapping[str, Any]) -> dict[str, Any]:
 def _ordered(node: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     """Put the known keys first, in their order; the others keep theirs."""
     return {key: node[key] for key in keys if key in node} | dict(node)
-
-
-def completed(source: Source) -> Any:
-    """Return the JSON document that the source stands for, with what YAML may leave out filled in."""
-    if source.kind == "json" or not isinstance(source.document, dict):
-        return source.document
-    document = _complete_machine(source.document, (), source.blanks)
-    if ("schemas",) in source.blanks:
-        document["schemas"] = {}
-    children = document.get("workflows")
-    if isinstance(children, dict):
-        document["workflows"] = {
-            name: _complete_machine(child, ("workflows", name), source.blanks)
-            if isinstance(child, dict)
-            else child
-            for name, child in children.items()
-        }
-    return document
-
-
-def _complete_machine(node: dict[str, Any], path: Path, blanks: frozenset[Path]) -> dict[str, Any]:
-    machine = dict(node)
-    for key in ("states", "events"):
-        place: Path = (*path, key)
-        if place in blanks:
-            machine[key] = {}
-        elif isinstance(machine.get(key), dict):
-            machine[key] = {
-                name: {} if (*place, name) in blanks else value for name, value in machine[key].items()
-            }
-    if isinstance(machine.get("states"), dict):
-        machine["states"] = {
-            name: _with_emits(name, state, machine) for name, state in machine["states"].items()
-        }
-    return machine
-
-
-def _with_emits(name: str, state: Any, machine: dict[str, Any]) -> Any:
-    if not isinstance(state, dict) or "emits" in state or "parallel" in state:
-        return state
-    transitions = machine.get("transitions")
-    events = [
-        each["on"]
-        for each in (transitions if isinstance(transitions, list) else [])
-        if isinstance(each, dict) and each.get("from") == name and isinstance(each.get("on"), str)
-    ]
-    return {**state, "emits": [event for event in dict.fromkeys(events) if event not in OWN_EVENTS]}
 
 
 def _places(machines: Mapping[str, Machine]) -> Iterable[tuple[Path, Machine]]:

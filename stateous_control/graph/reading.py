@@ -64,7 +64,8 @@ def as_object(value: Any, path: Path, faults: Faults) -> dict[str, Any]:
     """Return `value` if it is an object, else an empty one and a fault."""
     if isinstance(value, dict):
         return value
-    faults.add(path, f"is {kind_of(value)}; it must be an object")
+    hint = " (an empty one is {})" if value is None else ""
+    faults.add(path, f"is {kind_of(value)}; it must be an object{hint}")
     return {}
 
 
@@ -139,7 +140,7 @@ class Reader:
 
     def machine(self, name: str) -> Machine:
         model, check = self._node.get("context"), None
-        if "context" in self._node:
+        if model is not None:
             check = self._checks.of(model, (*self._path, "context"))
         transitions = self._read_transitions()
         grouped: dict[tuple[str, str | None], tuple[Transition, ...]] = {}
@@ -160,7 +161,7 @@ class Reader:
         path: Path = (*self._path, "events", name)
         check_name(name, path, self._faults)
         node = as_object(self._events[name], path, self._faults)
-        if "payload" not in node:
+        if node.get("payload") is None:
             return Event(name)
         check = self._checks.of(node["payload"], (*path, "payload"))
         return Event(name, str(node["payload"]), check)
@@ -185,7 +186,7 @@ class Reader:
         otherwise = node.get("otherwise", False)
         if not isinstance(otherwise, bool):
             self._faults.add((*path, "otherwise"), f"is {kind_of(otherwise)}; it must be true or false")
-        guard = self._guard(node["when"], (*path, "when")) if "when" in node else None
+        guard = None if node.get("when") is None else self._guard(node["when"], (*path, "when"))
         if source is None or target is None or (event is None and source != START):
             return None
         return Transition(source, target, event, guard, otherwise is True, position)
@@ -205,7 +206,7 @@ class Reader:
 
     def _on(self, node: dict[str, Any], path: Path, source: str | None) -> str | None:
         if source == START:
-            if "on" in node:
+            if node.get("on") is not None:
                 self._faults.add((*path, "on"), f"must be left out, because nothing happens before {START}")
             return None
         if "on" not in node:
@@ -234,14 +235,14 @@ class Reader:
         check_name(name, path, self._faults)
         node = as_object(self._states[name], path, self._faults)
         timeout = node.get("timeout")
-        timeout_s = self._duration(timeout, (*path, "timeout")) if "timeout" in node else None
+        timeout_s = None if timeout is None else self._duration(timeout, (*path, "timeout"))
         retries = self._retries(node.get("retries", 0), (*path, "retries"))
-        parallel = self._parallel(node, path) if "parallel" in node else ()
+        parallel = () if node.get("parallel") is None else self._parallel(node, path)
         join = node.get("join", "all")
         if join not in ("all", "any"):
             self._faults.add((*path, "join"), f"is {join!r}; it must be all or any")
         inputs = self._names(node.get("inputs", []), (*path, "inputs"))
-        if "emits" in node:
+        if node.get("emits") is not None:
             emits = self._emits(node["emits"], (*path, "emits"))
         else:
             emits = () if parallel else emitted(name, transitions)

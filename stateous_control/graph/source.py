@@ -44,13 +44,11 @@ class Source:
         document: the JSON value that the file stands for.
         kind: which language the file is written in.
         lines: the line of each place in the file, from 1; empty for JSON.
-        blanks: places where YAML has a key with nothing after it (its value is null).
     """
 
     document: Any
     kind: Literal["yaml", "json"]
     lines: Mapping[Path, int] = field(default_factory=dict, repr=False)
-    blanks: frozenset[Path] = field(default_factory=frozenset, repr=False)
 
     def line_of(self, path: Path) -> int | None:
         """Return the line of `path`, or of the nearest thing around it that the file has; None for JSON."""
@@ -185,7 +183,7 @@ def _read_yaml(text: str) -> Source:
         raise _invalid("the file is not YAML") from None
     if builder.faults:
         raise WorkflowInvalid(builder.faults)
-    return Source(document, "yaml", builder.lines, frozenset(builder.blanks))
+    return Source(document, "yaml", builder.lines)
 
 
 def _code(error: yaml.reader.ReaderError) -> str:
@@ -199,7 +197,6 @@ class _Builder:
     def __init__(self, text: str) -> None:
         self._events: Iterator[Any] = yaml.parse(text, Loader=yaml.SafeLoader)
         self.lines: dict[Path, int] = {}
-        self.blanks: set[Path] = set()
         self.faults: list[Fault] = []
 
     def document(self) -> Any:
@@ -247,7 +244,6 @@ class _Builder:
     def _key(self, event: Any, path: Path) -> str:
         key = self._value(event, (*path, ""))
         self.lines.pop((*path, ""), None)
-        self.blanks.discard((*path, ""))
         if isinstance(key, str):
             return key
         self._fault("a key must be text; write it in quotes", path, event)
@@ -265,8 +261,6 @@ class _Builder:
         text: str = event.value
         if event.style is not None:
             return _joined(text)
-        if text == "":
-            self.blanks.add(path)
         try:
             return _plain(text)
         except ValueError as error:
