@@ -1,6 +1,6 @@
 """The strict door for JSON from outside: everything is checked here before anything stores or decodes it.
 
-What passes is UTF-8, at most `DEPTH_MAX` deep, and holds no NaN, no NUL, no lone surrogate and no integer that
+What passes is UTF-8, at most `DEPTH_MAX` deep, and holds no NaN, NUL, lone surrogate or integer that
 takes minutes to read; so it can be kept as text, stored in PostgreSQL and read by any JSON parser. Both rooms
 use it. It never changes a value: numbers, key order and spelling stay. Of duplicate keys the last one wins.
 """

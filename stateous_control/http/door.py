@@ -1,0 +1,101 @@
+"""Between the web server and the handlers: method, refusals, faults, and what every answer carries.
+
+The outermost boundary of the program for requests: whatever a handler raises becomes an answer here, and nothing
+that went wrong inside ever reaches a client. Called by `routes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import structlog
+from stateous_contract.codes import Code, Refused
+
+from stateous_control.engine.operations import ControlPlane
+from stateous_control.http.answers import UNEXPECTED, Answer, Header, refusal
+from stateous_control.http.calls import Call, Gone, Receive, Scope, Send, no_such_path
+from stateous_control.http.strangers import Strangers
+
+Handler = Callable[[ControlPlane, Call], Awaitable[Answer]]
+
+log = structlog.get_logger("stateous.control.http")
+
+_ALWAYS: Final[tuple[Header, ...]] = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+)
+_CLOSE: Final[Header] = (b"connection", b"close")
+
+
+class Door:
+    """What all endpoints of one server share.
+
+    Args:
+        plane: the control plane that answers.
+        strangers: tells requests that a browser was tricked into.
+    """
+
+    def __init__(self, plane: ControlPlane, strangers: Strangers) -> None:
+        self.plane = plane
+        self.strangers = strangers
+        self.is_stopping = False
+
+    def begin_stop(self) -> None:
+        """Answer waiting claims now; from now on each answer closes its connection."""
+        self.is_stopping = True
+        self.plane.begin_stop()
+
+    async def serve(
+        self, handlers: Mapping[str, Handler], scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Answer one request with the handler of its method."""
+        call = Call(scope, receive)
+        try:
+            answer = await self._answer(handlers, call)
+        except Gone:
+            return
+        await self._send(answer, send)
+
+    async def _answer(self, handlers: Mapping[str, Handler], call: Call) -> Answer:
+        try:
+            self.strangers.refuse(call)
+            return await _find_handler(handlers, call)(self.plane, call)
+        except Refused as error:
+            return refusal(error)
+        except Gone:
+            raise
+        except Exception:
+            # The boundary: a fault of ours must become an answer and a log line, never a dead connection.
+            log.exception("request.failed", method=call.method, path=call.path)
+            return UNEXPECTED
+
+    async def _send(self, answer: Answer, send: Send) -> None:
+        headers = [*_ALWAYS, *answer.headers]
+        if answer.status != 204:
+            headers.append((b"content-type", answer.media_type))
+            headers.append((b"content-length", str(len(answer.body)).encode()))
+        if self.is_stopping:
+            headers.append(_CLOSE)
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer.body})
+
+
+def _find_handler(handlers: Mapping[str, Handler], call: Call) -> Handler:
+    if "\0" in call.path:
+        raise no_such_path(call.path)
+    handler = handlers.get("GET" if call.method == "HEAD" else call.method)
+    if handler is None:
+        raise Refused(Code.METHOD_NOT_ALLOWED, f"{call.path} does not take {call.method[:20]}")
+    return handler
+
+
+class Endpoint:
+    """The handlers of one path, by method."""
+
+    def __init__(self, door: Door, handlers: Mapping[str, Handler]) -> None:
+        self._door = door
+        self._handlers = handlers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._door.serve(self._handlers, scope, receive, send)
