@@ -121,7 +121,7 @@ def _union(schema: Schema, members: list[Annotation]) -> Annotation:
     texts = list(dict.fromkeys(member.text for member in members))
     if "None" in texts:
         texts = [text for text in texts if text != "None"] + ["None"]
-    text = "Any" if "Any" in texts else " | ".join(texts)
+    text = "Any" if "Any" in texts or not texts else " | ".join(texts)
     tag = schema.get("discriminator")
     if isinstance(tag, Mapping) and isinstance(tag.get("propertyName"), str) and "Any" not in texts:
         text = f"Annotated[{text}, Field(discriminator={literal(tag['propertyName'])})]"

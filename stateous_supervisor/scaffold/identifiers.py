@@ -50,7 +50,7 @@ _TAKEN_STEMS = frozenset({"contract", "stateous", "stateous_supervisor", "stateo
 
 def identifier(name: str) -> str:
     """Turn any text into a Python identifier that is no keyword and does not begin with an underscore."""
-    text = re.sub(r"\W", "_", name).lstrip("_") or "unnamed"
+    text = re.sub(r"\W", "_", name, flags=re.ASCII).lstrip("_") or "unnamed"
     if text[0].isdigit():
         text = f"n{text}"
     return f"{text}_" if keyword.iskeyword(text) else text
@@ -100,7 +100,7 @@ def field_names(fields: Iterable[str], classes: Collection[str]) -> dict[str, st
 
 def camel(name: str) -> str:
     """Write `name` the way classes are written: ``work_item`` becomes ``WorkItem``."""
-    return "".join(part[:1].upper() + part[1:] for part in re.split(r"[\W_]+", name)) or "Unnamed"
+    return "".join(part[:1].upper() + part[1:] for part in re.split(r"[\W_]+", name, flags=re.ASCII)) or "Unnamed"
 
 
 def stem_of(state: str) -> str:

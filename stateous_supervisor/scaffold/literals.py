@@ -36,6 +36,10 @@ def docstring(text: str, indent: str) -> str:
     clean = text.strip().replace("\\", "\\\\").replace('"""', r"\"\"\"")
     if clean.endswith('"') and not clean.endswith(r"\""):
         clean = clean[:-1] + r"\""
-    lines = [line.strip() for line in clean.splitlines()]
+    lines = [_printable(line.strip()) for line in clean.splitlines()]
     body = "\n".join(f"{indent}{line}" if line else "" for line in lines).lstrip()
     return f'{indent}"""{body}' + (f'\n{indent}"""\n' if len(lines) > 1 else '"""\n')
+
+
+def _printable(line: str) -> str:
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)

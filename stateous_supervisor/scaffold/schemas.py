@@ -108,7 +108,7 @@ class _Names:
         return levelled_schema
 
     def _walk_key(self, key: str, inner: Any, path: str, local: dict[str, tuple[str, Any]]) -> Any:
-        if key == "$ref" and inner in local:
+        if key == "$ref" and isinstance(inner, str) and inner in local:
             return REF_PREFIX + local[inner][0]
         if key in ("properties", "patternProperties") and isinstance(inner, Mapping):
             return {name: self._walk(each, path + camel(name), local) for name, each in inner.items()}
