@@ -100,7 +100,10 @@ def field_names(fields: Iterable[str], classes: Collection[str]) -> dict[str, st
 
 def camel(name: str) -> str:
     """Write `name` the way classes are written: ``work_item`` becomes ``WorkItem``."""
-    return "".join(part[:1].upper() + part[1:] for part in re.split(r"[\W_]+", name, flags=re.ASCII)) or "Unnamed"
+    return (
+        "".join(part[:1].upper() + part[1:] for part in re.split(r"[\W_]+", name, flags=re.ASCII))
+        or "Unnamed"
+    )
 
 
 def stem_of(state: str) -> str:

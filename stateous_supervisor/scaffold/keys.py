@@ -55,4 +55,6 @@ def _structure(schema: Schema, schemas: Mapping[str, Any], depth: int) -> str:
 
 def _union(members: Any) -> str:
     texts = list(dict.fromkeys(members))
-    return "Any" if "Any" in texts or not texts else " | ".join(sorted(texts, key=lambda text: text == "None"))
+    return (
+        "Any" if "Any" in texts or not texts else " | ".join(sorted(texts, key=lambda text: text == "None"))
+    )

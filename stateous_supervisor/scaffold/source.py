@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stateous_contract.canonical import checksum_of
+from stateous_contract.canonical import checksum_of, completed
 from stateous_contract.limits import BODY_BYTES_MAX, DEPTH_MAX
 
 from stateous_supervisor.agent.client import Answer, Client
@@ -85,7 +85,7 @@ def from_file(path: Path) -> Source:
     except UnicodeDecodeError as error:
         raise Fault(Exit.CONFIG, f"{path} is not UTF-8 (byte {error.start})") from None
     value = _json(text, path) if _is_json(text, path) else _yaml(text, path)
-    return from_value(value, str(path), DEFAULT_URL, Exit.CONFIG)
+    return from_value(completed(value), str(path), DEFAULT_URL, Exit.CONFIG)
 
 
 def from_value(value: Any, name: str, url: str, exit_code: Exit) -> Source:
