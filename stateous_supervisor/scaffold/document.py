@@ -78,7 +78,7 @@ def _workflow(name: str | None, source: Mapping[str, Any]) -> Workflow:
     events = {event: _payload(event, facts) for event, facts in _objects(source, "events", where)}
     states: dict[str, tuple[str, ...]] = {}
     for state, facts in _objects(source, "states", where):
-        if "parallel" not in facts:
+        if facts.get("parallel") is None:
             states[state] = _emits(state, facts, events, source.get("transitions"))
     context = source.get("context")
     if context is not None and not isinstance(context, str):
@@ -95,10 +95,12 @@ def _payload(event: str, facts: Mapping[str, Any]) -> str | None:
 
 def _emits(state: str, facts: Mapping[str, Any], events: Mapping[str, Any], moves: Any) -> tuple[str, ...]:
     """What the state says that it emits; where it says nothing, the declared events that lead out of it."""
-    leading = (
-        [each.get("on") for each in moves if _leads_from(each, state)] if isinstance(moves, list) else []
-    )
-    emits = facts.get("emits", list(dict.fromkeys(event for event in leading if event in events)))
+    emits = facts.get("emits")
+    if emits is None:
+        leading = (
+            [each["on"] for each in moves if _leads_from(each, state)] if isinstance(moves, list) else []
+        )
+        emits = list(dict.fromkeys(event for event in leading if event in events))
     if not isinstance(emits, list):
         raise DocumentInvalid(f"'emits' of state {state!r} is {_kind(emits)}; it must be a list of events")
     unknown = [event for event in emits if not isinstance(event, str) or event not in events]
