@@ -1,0 +1,126 @@
+"""Whether the control plane is there, what it offers, and whether the folder's contract fits it (A-09).
+
+The loop greets until somebody answers, for ever; while the contract does not fit it asks again each minute;
+after an outage it greets anew, because another control plane may have come back. The other loops say
+`reached` and `missed`.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from typing import Final
+
+import anyio
+
+from stateous_supervisor.agent import cadence
+from stateous_supervisor.agent.control_plane import ControlPlane
+from stateous_supervisor.agent.faults import Refused, Unanswered
+from stateous_supervisor.agent.logs import Log
+from stateous_supervisor.agent.wake import Wake
+
+QUIET_S: Final = 60.0
+MEND: Final = "stateous-supervisor contract FOLDER"
+
+
+class Contact:
+    """What is known about the other side.
+
+    Args:
+        checksum: what the folder's contract was made for.
+        opened: called when claims may go on; they may while `is_open`.
+    """
+
+    def __init__(
+        self,
+        control_plane: ControlPlane,
+        log: Log,
+        luck: random.Random,
+        *,
+        checksum: Callable[[], str],
+        opened: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.is_open = False
+        self.is_reached = False
+        self._control_plane = control_plane
+        self._log = log
+        self._luck = luck
+        self._checksum = checksum
+        self._opened = opened
+        self._wake = Wake()
+        self._terms = anyio.Event()
+        self._down_since: float | None = None
+        self._failures = 0
+        self._told_at = -math.inf
+        self._differs: tuple[str, str] | None = None
+
+    async def wait_for_terms(self) -> None:
+        """Return once the control plane has said what it offers."""
+        await self._terms.wait()
+
+    def reached(self) -> None:
+        """Somebody got an answer."""
+        if self._down_since is not None:
+            self._wake.ring()
+
+    def missed(self, error: Unanswered, next_in_s: float) -> None:
+        """Somebody got no answer, and tries again in `next_in_s`."""
+        now = anyio.current_time()
+        if self._down_since is None:
+            self._down_since = now
+        self._failures += 1
+        self.is_reached = False
+        if now - self._told_at >= QUIET_S:
+            self._told_at = now
+            failures, next_in_s = self._failures, round(next_in_s, 1)
+            self._log.tell(
+                "control_plane.unreachable", error=error.sentence, failures=failures, next_in_s=next_in_s
+            )
+
+    async def run(self) -> None:
+        """Greet, compare, and greet again when there is a reason to."""
+        failures = 0
+        while True:
+            try:
+                terms = await self._control_plane.greet()
+            except Unanswered as error:
+                failures += 1
+                wait_s = cadence.backoff_s(failures, self._luck.random(), asked_s=error.asked_s)
+                self.missed(error, wait_s)
+                await self._wake.wait(anyio.current_time() + wait_s)
+                continue
+            except Refused as error:
+                failures += 1
+                wait_s = cadence.backoff_s(failures, self._luck.random())
+                self.missed(Unanswered(f"/health is refused: {error.sentence}"), wait_s)
+                await anyio.sleep(wait_s)
+                continue
+            failures = 0
+            self._greeted(sorted(terms.features))
+            self._compare(terms.checksum)
+            again_at = math.inf if self.is_open else anyio.current_time() + cadence.REASK_S
+            self._terms.set()
+            await self._wake.wait(again_at)
+
+    def _greeted(self, features: list[str]) -> None:
+        if not self.is_reached:
+            now = anyio.current_time()
+            down_s = None if self._down_since is None else round(now - self._down_since, 1)
+            self._log.tell("control_plane.reached", features=features, down_s=down_s)
+        self.is_reached = True
+        self._down_since, self._failures, self._told_at = None, 0, -math.inf
+
+    def _compare(self, offered: str) -> None:
+        ours = self._checksum()
+        if offered == ours:
+            if self._differs is not None:
+                self._log.tell("contract.agreed", checksum=offered)
+            self._differs = None
+            self.is_open = True
+            self._opened()
+            return
+        self.is_open = False
+        if self._differs != (ours, offered):
+            self._differs = (ours, offered)
+            self._log.tell("contract.differs", contract=ours, control_plane=offered, mend=MEND)

@@ -1,0 +1,280 @@
+"""What the agent says to the control plane, and how it reads the answers: messages in, values out.
+
+Answers are not trusted (A-53): content type, schema, depth and sizes are checked, unknown fields ignored.
+Whatever does not fit is a `PeerViolation` and counts as not answered. Extensions are used by the callers when
+`terms` lists them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Raw
+from stateous_contract import limits
+from stateous_contract.messages import (
+    ClaimRequest,
+    Grant,
+    Health,
+    HeartbeatAnswer,
+    HeartbeatRequest,
+    Limits,
+    Refusal,
+    TaskMessage,
+)
+
+from stateous_supervisor.agent import reports
+from stateous_supervisor.agent.assignment import Identity
+from stateous_supervisor.agent.client import Answer, Client
+from stateous_supervisor.agent.faults import PeerViolation, Refused
+
+CALL_S: Final = 30.0
+CLAIM_SLACK_S: Final = 15.0
+ANSWER_BYTES_MAX: Final = 2 * limits.BODY_BYTES_MAX
+CLAIM_BYTES_MAX: Final = 2 * limits.BATCH_BYTES_MAX
+RESULTS_BYTES_MAX: Final = 64 * limits.BODY_BYTES_MAX
+
+T = TypeVar("T")
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """What this control plane offers and asks for; the defaults are the baseline's."""
+
+    checksum: str = ""
+    features: frozenset[str] = frozenset()
+    is_extended: bool = False
+    lease_s: float = limits.LEASE_S
+    heartbeat_s: float = limits.HEARTBEAT_S
+    body_bytes_max: int = limits.BODY_BYTES_MAX
+    batch_bytes_max: int = limits.BATCH_BYTES_MAX
+    claim_max: int = 1
+    heartbeat_max: int = limits.HEARTBEAT_MAX
+    messages_max: int = 1
+    wait_s: float = 0.0
+
+    def offers(self, feature: str) -> bool:
+        return feature in self.features
+
+
+class Granted(NamedTuple):
+    """A grant as a value and as the text it came as."""
+
+    grant: Grant
+    raw: Raw
+
+
+class BadGrant(NamedTuple):
+    """A grant that cannot be used. `task` and `attempt` are 0 where they cannot be read."""
+
+    task: int
+    attempt: int
+    sentence: str
+
+
+class Result(msgspec.Struct):
+    """What became of one message of a batch."""
+
+    status: int
+    code: str | None = None
+    error: str | None = None
+
+
+class _Results(msgspec.Struct):
+    results: list[Result]
+
+
+class _Grants(msgspec.Struct):
+    tasks: list[Raw]
+
+
+class _Ids(msgspec.Struct):
+    task: int = 0
+    attempt: int = 0
+
+
+class _Note(msgspec.Struct):
+    text: str
+    attempt: int
+
+
+class _Memory(msgspec.Struct):
+    key: str
+    value: Raw
+    attempt: int
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_grant: Final = msgspec.json.Decoder(Grant)
+_grants: Final = msgspec.json.Decoder(_Grants)
+_ids: Final = msgspec.json.Decoder(_Ids)
+_results: Final = msgspec.json.Decoder(_Results)
+_beat: Final = msgspec.json.Decoder(HeartbeatAnswer)
+_health: Final = msgspec.json.Decoder(Health)
+_refusal: Final = msgspec.json.Decoder(Refusal)
+_BRACKETS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+
+
+class ControlPlane:
+    """The control plane that this agent serves. `terms` are those of the last `greet`."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.terms = Terms()
+
+    async def greet(self) -> Terms:
+        """Ask what the control plane is and what it offers, and remember it.
+
+        Raises:
+            Unanswered, Refused: as every call here.
+        """
+        answer = await self._client.call("GET", "/health", deadline_s=CALL_S, bytes_max=ANSWER_BYTES_MAX)
+        self.terms = _terms(_read(_health, _accepted(answer)))
+        return self.terms
+
+    async def claim(self, request: ClaimRequest) -> list[Granted | BadGrant]:
+        """Ask for work; an empty list means that there is none."""
+        deadline_s = (request.wait or 0.0) + CLAIM_SLACK_S
+        answer = await self._client.call(
+            "POST", "/tasks/claim", _encode(request), deadline_s=deadline_s, bytes_max=CLAIM_BYTES_MAX
+        )
+        if answer.status == 204:
+            return []
+        _accepted(answer)
+        if request.max is None:
+            return [_granted(Raw(answer.body))]
+        return [_granted(raw) for raw in _read(_grants, answer).tasks]
+
+    async def beat(
+        self, identity: Identity, held: Sequence[tuple[int, int]], *, deadline_s: float
+    ) -> HeartbeatAnswer:
+        """Renew the leases of `held`, pairs of task and attempt."""
+        request = HeartbeatRequest(supervisor=identity.supervisor, tasks=sorted({task for task, _ in held}))
+        if self.terms.is_extended:
+            request.instance = identity.instance
+            request.attempts = {str(task): attempt for task, attempt in sorted(held)}
+        answer = await self._client.call(
+            "POST", "/tasks/heartbeat", _encode(request), deadline_s=deadline_s, bytes_max=ANSWER_BYTES_MAX
+        )
+        return _read(_beat, _accepted(answer))
+
+    async def tell(self, identity: Identity, bodies: Sequence[bytes]) -> list[Result]:
+        """Deliver many messages in one request (`batch`); each of `bodies` is the JSON of a `TaskMessage`."""
+        names = _encode({"supervisor": identity.supervisor, "instance": identity.instance})
+        body = names[:-1] + b',"messages":[' + b",".join(bodies) + b"]}"
+        answer = await self._client.call(
+            "POST", "/tasks/messages", body, deadline_s=CALL_S, bytes_max=RESULTS_BYTES_MAX
+        )
+        results = _read(_results, _accepted(answer)).results
+        if len(results) != len(bodies):
+            raise PeerViolation(f"{len(bodies)} messages were sent and {len(results)} results came back")
+        return results
+
+    async def tell_one(self, identity: Identity, message: TaskMessage) -> None:
+        """Deliver one message with the baseline's own call for its kind."""
+        task, attempt = message.task, message.attempt
+        if message.kind == "note":
+            await self._put("POST", f"/tasks/{task}/note", _Note(text=message.text or "", attempt=attempt))
+        elif message.kind == "memory":
+            value = message.value if isinstance(message.value, Raw) else Raw(b"null")
+            memory = _Memory(key=message.key or "", value=value, attempt=attempt)
+            await self._put("PUT", f"/tasks/{task}/memory", memory)
+        else:
+            instance = identity.instance if self.terms.is_extended else None
+            report = reports.alone(message, identity.supervisor, instance)
+            await self._put("POST", f"/tasks/{task}/report", report)
+
+    async def _put(self, method: str, path: str, message: msgspec.Struct) -> None:
+        body = _encode(message)
+        _accepted(await self._client.call(method, path, body, deadline_s=CALL_S, bytes_max=ANSWER_BYTES_MAX))
+
+
+def _accepted(answer: Answer) -> Answer:
+    """Return an answer of success; tell a refusal of ours from a page of somebody else's."""
+    if answer.status < 400:
+        if answer.status != 204 and not answer.is_json:
+            raise PeerViolation(f"an answer {answer.status} that is not JSON; a proxy may have sent it")
+        return answer
+    try:
+        refusal = _refusal.decode(answer.body)
+    except (msgspec.DecodeError, RecursionError):
+        if answer.status == 413:  # a proxy's limit is a limit too
+            raise Refused(413, "bad_request", "the request is too large for a proxy on the way") from None
+        raise PeerViolation(f"an answer {answer.status} without a code; a proxy may have sent it") from None
+    if refusal.code in ("not_found", "method_not_allowed"):
+        raise PeerViolation(f"an answer {answer.status} {refusal.code}: this path is not served there")
+    raise Refused(answer.status, refusal.code, refusal.error[:2_000])
+
+
+def _read(decoder: msgspec.json.Decoder[T], answer: Answer) -> T:
+    try:
+        return decoder.decode(answer.body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise PeerViolation(f"an answer {answer.status} that is not understood: {error}") from None
+
+
+def _granted(raw: Raw) -> Granted | BadGrant:
+    try:
+        grant = _grant.decode(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        return _bad(raw, f"the grant is not understood: {error}")
+    if grant.task < 1 or grant.attempt < 1:
+        return _bad(raw, f"the grant names task {grant.task} and attempt {grant.attempt}; both start at 1")
+    if bytes(grant.context)[:1] != b"{" or bytes(grant.memory)[:1] != b"{":
+        return _bad(raw, "context and memory of the grant must be objects")
+    if is_deeper(raw, limits.DEPTH_MAX + 1):
+        return _bad(raw, f"the grant is nested more than {limits.DEPTH_MAX} deep")
+    return Granted(grant, raw)
+
+
+def _bad(raw: Raw, sentence: str) -> BadGrant:
+    try:
+        ids = _ids.decode(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return BadGrant(0, 0, sentence)
+    return BadGrant(max(ids.task, 0), max(ids.attempt, 0), sentence)
+
+
+def is_deeper(raw: Raw, depth_max: int) -> bool:
+    """Return whether JSON text is nested more than `depth_max` deep; cheap where it has few brackets."""
+    text = bytes(raw)
+    if text.count(b"{") + text.count(b"[") <= depth_max:
+        return False
+    depth = 0
+    for found in _BRACKETS.finditer(text):
+        first = text[found.start()]
+        if first in b"[{":
+            depth += 1
+            if depth > depth_max:
+                return True
+        elif first in b"]}":
+            depth -= 1
+    return False
+
+
+def _terms(health: Health) -> Terms:
+    if health.protocol is None:
+        return Terms(checksum=health.checksum)
+    offered = frozenset(health.features)
+    given = health.limits or Limits()
+    lease_s = health.lease_s if health.lease_s and health.lease_s > 0 else limits.LEASE_S
+    beat_s = health.heartbeat_s if health.heartbeat_s and health.heartbeat_s > 0 else lease_s / 4
+    can_batch = "batch" in offered
+    return Terms(
+        checksum=health.checksum,
+        features=offered,
+        is_extended=True,
+        lease_s=lease_s,
+        heartbeat_s=min(beat_s, lease_s),
+        body_bytes_max=_limit(given.body_bytes_max, limits.BODY_BYTES_MAX),
+        batch_bytes_max=_limit(given.batch_bytes_max, limits.BODY_BYTES_MAX),
+        claim_max=_limit(given.claim_max, 1) if can_batch else 1,
+        heartbeat_max=_limit(given.heartbeat_max, limits.HEARTBEAT_MAX),
+        messages_max=_limit(given.messages_max, 1) if can_batch else 1,
+        wait_s=max(0.0, min(given.wait_s_max, limits.WAIT_S_MAX)) if "wait" in offered else 0.0,
+    )
+
+
+def _limit(given: int | None, otherwise: int) -> int:
+    return given if given is not None and given > 0 else otherwise

@@ -1,0 +1,279 @@
+"""The loop that delivers: notes, memory writes and reports, until the control plane has them or refuses them.
+
+With `batch`, everything that is there goes out in one request and the next one gathers what came meanwhile;
+without it, each attempt has its own calls, several attempts at a time. An attempt's messages keep their
+order, and one that waits holds up only its own attempt (A-36, A-37). Called by the roster; answers go back to
+it by `settle`.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+from stateous_contract.messages import TaskMessage
+
+from stateous_supervisor.agent import cadence
+from stateous_supervisor.agent.assignment import Identity
+from stateous_supervisor.agent.client import DENIED, NO_ANSWER
+from stateous_supervisor.agent.contact import Contact
+from stateous_supervisor.agent.control_plane import ControlPlane, Result
+from stateous_supervisor.agent.faults import Denied, Refused, Unanswered
+from stateous_supervisor.agent.journal import Journal
+from stateous_supervisor.agent.outbox import Envelope
+from stateous_supervisor.agent.wake import Wake
+
+LANES_MAX: Final = 8
+NAMES_BYTES: Final = 1_024
+GONE: Final = frozenset({404, 409})
+
+Key = tuple[int, int]
+Settle = Callable[[Envelope, Result], None]
+
+_message: Final = msgspec.json.Decoder(TaskMessage)
+ACCEPTED: Final = Result(status=200)
+
+
+class _Line:
+    """The messages of one attempt, in order."""
+
+    __slots__ = ("envelopes", "failures", "is_out", "not_before")
+
+    def __init__(self) -> None:
+        self.envelopes: deque[Envelope] = deque()
+        self.not_before = -math.inf
+        self.failures = 0
+        self.is_out = False
+
+
+class Delivery:
+    """What is to be delivered, and how. `tries` counts those that were not answered, for a stop that waits."""
+
+    def __init__(
+        self, control_plane: ControlPlane, journal: Journal, contact: Contact, luck: random.Random
+    ) -> None:
+        self.tries = 0
+        self._control_plane = control_plane
+        self._journal = journal
+        self._contact = contact
+        self._luck = luck
+        self._lines: dict[Key, _Line] = {}
+        self._wake = Wake()
+        self._failures = 0
+        self._chunk_max = 0
+        self._settle: Settle = lambda _envelope, _result: None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._lines
+
+    @property
+    def depth(self) -> int:
+        return sum(len(line.envelopes) for line in self._lines.values())
+
+    def put(self, envelope: Envelope) -> None:
+        """Take a message that is on disk."""
+        line = self._lines.get((envelope.task, envelope.attempt))
+        if line is None:
+            line = self._lines[(envelope.task, envelope.attempt)] = _Line()
+        line.envelopes.append(envelope)
+        self._wake.ring()
+
+    def drop(self, key: Key) -> None:
+        """Forget what has not been sent of an attempt."""
+        line = self._lines.get(key)
+        if line is not None:
+            line.envelopes.clear()
+            if not line.is_out:
+                del self._lines[key]
+
+    def hurry(self) -> None:
+        """Try everything again now."""
+        for line in self._lines.values():
+            line.not_before = -math.inf
+        self._wake.ring()
+
+    async def run(self, settle: Settle) -> None:
+        """Deliver, for ever. `settle` is told what became of each message."""
+        self._settle = settle
+        await self._contact.wait_for_terms()
+        async with anyio.create_task_group() as lanes:
+            while True:
+                if self._control_plane.terms.offers("batch"):
+                    until = await self._send_batch()
+                else:
+                    until = self._send_singly(lanes)
+                if until > anyio.current_time():
+                    await self._wake.wait(until)
+
+    # Together, with `batch`.
+
+    async def _send_batch(self) -> float:
+        """Send one request with what is there; return until when there is nothing to do."""
+        taken = self._take()
+        if not taken:
+            return self._next_due()
+        identity = taken[0].identity
+        self._mark(taken, is_out=True)
+        try:
+            results = await self._control_plane.tell(identity, [envelope.body for envelope in taken])
+        except Unanswered as error:
+            return self._miss(error)
+        except Refused as error:
+            self._narrow(taken, error)
+            return -math.inf
+        finally:
+            self._mark(taken, is_out=False)
+        self._failures = self._chunk_max = 0
+        self._contact.reached()
+        self._read(taken, results)
+        return -math.inf
+
+    def _take(self) -> list[Envelope]:
+        """Return messages for one request: of one identity, within the limits, whole beginnings of lines."""
+        terms = self._control_plane.terms
+        count_max = min(self._chunk_max or terms.messages_max, terms.messages_max)
+        room = terms.batch_bytes_max - NAMES_BYTES
+        now = anyio.current_time()
+        taken: list[Envelope] = []
+        identity: Identity | None = None
+        for line in self._lines.values():
+            if line.not_before > now or line.is_out:
+                continue
+            for envelope in line.envelopes:
+                if identity is None:
+                    identity = envelope.identity
+                room -= len(envelope.body) + 1
+                if envelope.identity != identity or len(taken) >= count_max or (taken and room < 0):
+                    break
+                taken.append(envelope)
+            if len(taken) >= count_max or room < 0:
+                break
+        return taken
+
+    def _mark(self, taken: list[Envelope], *, is_out: bool) -> None:
+        for envelope in taken:
+            key = (envelope.task, envelope.attempt)
+            line = self._lines.get(key)
+            if line is None:
+                continue
+            line.is_out = is_out
+            if not is_out and not line.envelopes:  # dropped while it was out
+                del self._lines[key]
+
+    def _narrow(self, taken: list[Envelope], error: Refused) -> None:
+        """A whole request was refused: find the message that is to blame by sending fewer (A-40)."""
+        self._contact.reached()
+        if len(taken) > 1:
+            self._chunk_max = max(1, len(taken) // 2)
+            return
+        self._chunk_max = 0
+        self._finish(taken[0], Result(error.status, error.code, error.sentence))
+
+    def _read(self, taken: list[Envelope], results: list[Result]) -> None:
+        stopped: set[Key] = set()
+        for envelope, result in zip(taken, results, strict=True):
+            key = (envelope.task, envelope.attempt)
+            if result.status < 400:
+                self._finish(envelope, result)
+            elif key in stopped:
+                continue  # not looked at, because an earlier one of its attempt was refused: sent again
+            elif result.status in NO_ANSWER or result.status in DENIED:
+                stopped.add(key)
+                self._delay(key, None)
+            else:
+                stopped.add(key)
+                self._finish(envelope, result)
+
+    # One by one, on the baseline.
+
+    def _send_singly(self, lanes: TaskGroup) -> float:
+        now = anyio.current_time()
+        out = sum(line.is_out for line in self._lines.values())
+        for key, line in self._lines.items():
+            if out >= LANES_MAX:
+                return math.inf  # a lane that ends rings
+            if not line.is_out and line.not_before <= now:
+                line.is_out = True
+                out += 1
+                lanes.start_soon(self._send_line, key, line)
+        return self._next_due()
+
+    async def _send_line(self, key: Key, line: _Line) -> None:
+        try:
+            while line.envelopes:
+                envelope = line.envelopes[0]
+                result = await self._send_one(envelope)
+                if result is None:
+                    break
+                line.failures = 0
+                self._finish(envelope, result)
+        finally:
+            line.is_out = False
+            if not line.envelopes and self._lines.get(key) is line:
+                del self._lines[key]
+            self._wake.ring()
+
+    async def _send_one(self, envelope: Envelope) -> Result | None:
+        """Send one message; None means that it has to be sent again later."""
+        try:
+            await self._control_plane.tell_one(envelope.identity, _message.decode(envelope.body))
+        except Unanswered as error:
+            self._delay((envelope.task, envelope.attempt), error)
+            return None
+        except Refused as error:
+            self._contact.reached()
+            return Result(error.status, error.code, error.sentence)
+        self._contact.reached()
+        return ACCEPTED
+
+    # What both have in common.
+
+    def _finish(self, envelope: Envelope, result: Result) -> None:
+        """A definite answer: the message leaves the outbox, and the roster is told."""
+        key = (envelope.task, envelope.attempt)
+        line = self._lines.get(key)
+        if line is not None and line.envelopes and line.envelopes[0].id == envelope.id:
+            line.envelopes.popleft()
+            if not line.envelopes and not line.is_out:
+                del self._lines[key]
+        self._journal.batch.messages_over.append(envelope.id)
+        self._journal.write_soon()
+        self._settle(envelope, result)
+
+    def _miss(self, error: Unanswered) -> float:
+        """No answer to a whole request: everything waits."""
+        self._failures += 1
+        self.tries += 1
+        wait_s = self._wait_s(error, self._failures)
+        self._contact.missed(error, wait_s)
+        until = anyio.current_time() + wait_s
+        for line in self._lines.values():
+            line.not_before = until
+        return until
+
+    def _delay(self, key: Key, error: Unanswered | None) -> None:
+        """No answer to one attempt's message: its line waits."""
+        line = self._lines.get(key)
+        self.tries += 1
+        if line is None:
+            return
+        line.failures += 1
+        wait_s = self._wait_s(error, line.failures)
+        line.not_before = anyio.current_time() + wait_s
+        if error is not None:
+            self._contact.missed(error, wait_s)
+
+    def _wait_s(self, error: Unanswered | None, failures: int) -> float:
+        max_s = cadence.BARRED_MAX_S if isinstance(error, Denied) else cadence.BACKOFF_MAX_S
+        asked_s = None if error is None else error.asked_s
+        return cadence.backoff_s(failures, self._luck.random(), asked_s=asked_s, max_s=max_s)
+
+    def _next_due(self) -> float:
+        return min((line.not_before for line in self._lines.values() if not line.is_out), default=math.inf)

@@ -1,0 +1,100 @@
+"""The loop that writes the outbox: it gathers what is to be written and commits it at once, in one thread.
+
+Callers add rows to `batch` and say what is to happen when they are on disk. While the disk refuses, rows wait
+in memory in their order and are tried again each second; outcomes are sent all the same (`then`), grants wait
+(`flush`) and nothing more is claimed (`is_writable`) (A-41).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from stateous_supervisor.agent.logs import Log
+from stateous_supervisor.agent.outbox import Batch, Outbox, WriteFailed
+from stateous_supervisor.agent.wake import Wake
+
+RETRY_S: Final = 1.0
+
+
+class Journal:
+    """What stands between the loops and the outbox. `batch` is what the next commit writes."""
+
+    def __init__(self, outbox: Outbox, log: Log) -> None:
+        self.batch = Batch()
+        self.is_writable = True
+        self._outbox = outbox
+        self._log = log
+        self._thens: list[Callable[[], None]] = []
+        self._waiters: list[anyio.Event] = []
+        self._wake = Wake()
+        self._down_since = 0.0
+        self._limiter = anyio.CapacityLimiter(1)
+        self._next_id = outbox.next_id
+
+    def new_id(self) -> int:
+        """Return the id of the next message; ids rise in the order in which messages were made."""
+        self._next_id += 1
+        return self._next_id - 1
+
+    def write_soon(self, then: Callable[[], None] | None = None) -> None:
+        """Have `batch` written; `then` is called when it is, or when the disk refused it for now."""
+        if then is not None:
+            self._thens.append(then)
+        self._wake.ring()
+
+    async def flush(self) -> None:
+        """Return when everything that is in `batch` now is on disk, however long the disk refuses."""
+        flushed = anyio.Event()
+        self._waiters.append(flushed)
+        self._wake.ring()
+        await flushed.wait()
+
+    async def run(self) -> None:
+        """Commit batch after batch, for ever."""
+        while True:
+            await self._wake.wait()
+            batch, self.batch = self.batch, Batch()
+            thens, self._thens = self._thens, []
+            waiters, self._waiters = self._waiters, []
+            try:
+                await self._commit(batch)
+            except WriteFailed as error:
+                self.batch = batch.before(self.batch)
+                self._waiters = waiters + self._waiters
+                self._fail(error)
+                _call(thens)
+                await anyio.sleep(RETRY_S)
+                self._wake.ring()
+                continue
+            self._mend()
+            for waiter in waiters:
+                waiter.set()
+            _call(thens)
+
+    def _fail(self, error: WriteFailed) -> None:
+        if self.is_writable:
+            self.is_writable = False
+            self._down_since = anyio.current_time()
+            self._log.tell("outbox.failed", error=str(error), next_in_s=RETRY_S)
+
+    def _mend(self) -> None:
+        if not self.is_writable:
+            self.is_writable = True
+            self._log.tell("outbox.mended", down_s=round(anyio.current_time() - self._down_since, 1))
+
+    async def _commit(self, batch: Batch) -> None:
+        if batch.is_empty:
+            return
+        if self._outbox.is_in_memory:
+            self._outbox.commit(batch)
+        else:
+            await anyio.to_thread.run_sync(self._outbox.commit, batch, limiter=self._limiter)
+
+
+def _call(thens: list[Callable[[], None]]) -> None:
+    for then in thens:
+        then()

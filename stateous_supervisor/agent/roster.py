@@ -1,0 +1,386 @@
+"""All assignments of this process: it feeds what happens to `advance` and carries the effects to the doors.
+
+It counts slots, knows which host runs what, and turns what routines say into messages on disk. Nothing here
+waits. Called by the loops: claims accept and start, hosts report, delivery settles, heartbeats renew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final, Protocol
+
+import anyio
+import msgspec
+from msgspec import Raw
+from stateous_contract.messages import TaskMessage
+
+from stateous_supervisor.agent import cadence, reports
+from stateous_supervisor.agent.assignment import (
+    Assignment,
+    Cancel,
+    Close,
+    Declined,
+    Delivered,
+    Drop,
+    Effect,
+    Free,
+    GivenBack,
+    Happening,
+    HostDied,
+    Identity,
+    Keep,
+    Kept,
+    Lost,
+    Phase,
+    Send,
+    Tell,
+    advance,
+)
+from stateous_supervisor.agent.control_plane import BadGrant, ControlPlane, Granted, Result
+from stateous_supervisor.agent.delivery import Delivery
+from stateous_supervisor.agent.journal import Journal
+from stateous_supervisor.agent.logs import Log
+from stateous_supervisor.agent.outbox import Batch, Envelope, GrantRow
+from stateous_supervisor.agent.slots import Slots
+from stateous_supervisor.link import frames
+
+KEPT: Final = Kept()
+DELIVERED: Final = Delivered()
+RUNNING: Final = frozenset({Phase.STARTING, Phase.RUNNING})
+
+Key = tuple[int, int]
+
+
+class Receiver(Protocol):
+    """The host that gets new work, as far as the roster needs it."""
+
+    generation: int
+    routines: Sequence[frames.RoutineFacts]
+
+    def send(self, messages: Sequence[frames.Frame]) -> None: ...
+
+
+class Roster:
+    """The table of assignments, by task and attempt.
+
+    Args:
+        slots: how much may be held.
+        timeouts: by state, after how long a routine is ended (A-20).
+        freed: called when a slot was freed.
+    """
+
+    def __init__(
+        self,
+        *,
+        control_plane: ControlPlane,
+        journal: Journal,
+        delivery: Delivery,
+        log: Log,
+        slots: Slots,
+        timeouts: Mapping[str, float | None],
+        freed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.assignments: dict[Key, Assignment] = {}
+        self.slots = slots
+        self.states: list[str] = []
+        self._control_plane = control_plane
+        self._journal = journal
+        self._delivery = delivery
+        self._log = log
+        self._timeouts = timeouts
+        self._freed = freed
+        self._host: Receiver | None = None
+        self._raws: dict[Key, Raw] = {}
+        self._waiting: list[Assignment] = []
+        self._envelopes: dict[Key, Envelope] = {}
+        self._batch: Batch | None = None
+        self._written: list[Envelope] = []
+
+    # Grants.
+
+    def accept(
+        self, answers: Iterable[Granted | BadGrant], identity: Identity, sent_at: float
+    ) -> list[Assignment]:
+        """Take grants in: assignments are made and journaled with the next commit. `start` them after it.
+
+        Args:
+            answers: what the claim brought; repeats of what is here already are passed over.
+            identity: under which it was claimed.
+            sent_at: when the claim was sent; leases are counted from there.
+        """
+        taken: list[Assignment] = []
+        for answer in answers:
+            if isinstance(answer, BadGrant):
+                self._log.tell(
+                    "grant.unusable", error=answer.sentence, task=answer.task, attempt=answer.attempt
+                )
+                self._refuse(answer, identity)
+            elif (answer.grant.task, answer.grant.attempt) not in self.assignments:
+                taken.append(self._take(answer, identity, sent_at))
+        return taken
+
+    def _take(self, granted: Granted, identity: Identity, sent_at: float) -> Assignment:
+        grant = granted.grant
+        lease_s = grant.lease_s if grant.lease_s and grant.lease_s > 0 else self._control_plane.terms.lease_s
+        self._lose_older(grant.task, grant.attempt)
+        assignment = Assignment(
+            task=grant.task,
+            attempt=grant.attempt,
+            state=grant.state,
+            token=grant.token,
+            identity=identity,
+            claimed_at=anyio.current_time(),
+            trusted_until=cadence.trusted_until(sent_at, lease_s),
+        )
+        self._log.tell("task.claimed", lease_s=lease_s, **self._names(assignment))
+        self._add(assignment)
+        self._raws[assignment.key] = granted.raw
+        self._journal.batch.grants.append(
+            GrantRow(grant.task, grant.attempt, grant.state, grant.token, identity)
+        )
+        return assignment
+
+    def _refuse(self, bad: BadGrant, identity: Identity) -> None:
+        """Fail an attempt whose grant cannot be used, so that nobody waits for its lease to end."""
+        key = (bad.task, bad.attempt)
+        if 0 in key or key in self.assignments:
+            return
+        row = GrantRow(bad.task, bad.attempt, "", "", identity)
+        self.recover(row, has_outcome=False)
+        outcome = frames.Outcome(task=bad.task, attempt=bad.attempt, outcome="failed", error=bad.sentence)
+        self.happen(key, outcome)
+
+    def _lose_older(self, task: int, attempt: int) -> None:
+        """A newer attempt of a task means that older ones are lost, whatever heartbeats say later (A-31)."""
+        if self._control_plane.terms.is_extended and attempt == 1:
+            return
+        for key in [key for key in self.assignments if key[0] == task and key[1] < attempt]:
+            self.happen(key, Lost("attempt_over"))
+
+    def recover(self, row: GrantRow | Envelope, *, has_outcome: bool) -> Assignment:
+        """Take in what an earlier process held: an attempt that nobody runs any more, or one with its outcome."""
+        now = anyio.current_time()
+        assignment = Assignment(
+            task=row.task,
+            attempt=row.attempt,
+            state=row.state,
+            token=row.token,
+            identity=row.identity,
+            claimed_at=now,
+            trusted_until=now,
+            ended_at=now if has_outcome else None,
+            phase=Phase.REPORTING if has_outcome else Phase.STARTING,
+            is_slot_free=True,
+        )
+        self.assignments[assignment.key] = assignment
+        return assignment
+
+    def _add(self, assignment: Assignment) -> None:
+        self.assignments[assignment.key] = assignment
+        self.slots.take(assignment.state)
+
+    # Hosts.
+
+    def welcome(self, host: Receiver) -> None:
+        """A host is ready: it gets what is waiting and all work from now on."""
+        self._host = host
+        self.states = [routine.state for routine in host.routines]
+        waiting, self._waiting = self._waiting, []
+        self.start(waiting)
+
+    def start(self, assignments: Iterable[Assignment]) -> None:
+        """Give journaled assignments to the host, in one frame; without a host they wait for the next one."""
+        host = self._host
+        runs: list[frames.Frame] = []
+        now = anyio.current_time()
+        for assignment in assignments:
+            key = assignment.key
+            current = self.assignments.get(key)
+            if current is None or current.phase is not Phase.STARTING:
+                self._raws.pop(key, None)
+                if current is not None and current.phase is Phase.CANCELLING:
+                    self.give_back(key, "not_started")
+            elif host is None:
+                self._waiting.append(current)
+            elif current.state not in self.states:
+                self._raws.pop(key, None)
+                self.give_back(key, "not_started")
+            else:
+                self.assignments[key] = msgspec.structs.replace(current, host=host.generation)
+                runs.append(
+                    frames.Run(
+                        grant=self._raws.pop(key),
+                        lease_s=max(0.0, current.trusted_until - now),
+                        timeout_s=self._timeouts.get(current.state),
+                    )
+                )
+        if host is not None and runs:
+            host.send(runs)
+
+    def give_back(self, key: Key, reason: str) -> None:
+        """Nobody goes on with this attempt here: release it, or fail it where that is not offered."""
+        can_release = self._control_plane.terms.offers("release")
+        self.happen(key, GivenBack(reason=reason, can_release=can_release))
+
+    def bury(self, generation: int, reason: str) -> int:
+        """A host is gone: settle what it had. Return how many assignments that were."""
+        if self._host is not None and self._host.generation == generation:
+            self._host = None
+        had = [a for a in self.assignments.values() if a.host == generation]
+        running = [a for a in had if a.phase in RUNNING]
+        died = HostDied(
+            reason=reason,
+            is_alone=len(running) == 1,
+            can_release=self._control_plane.terms.offers("release"),
+        )
+        for assignment in had:
+            self.happen(assignment.key, died)
+        return len(running)
+
+    def tell_host(self, messages: Sequence[frames.Frame]) -> None:
+        """Send something to the host that has the work, if there is one."""
+        if self._host is not None:
+            self._host.send(messages)
+
+    @property
+    def has_host(self) -> bool:
+        return self._host is not None
+
+    # What happens.
+
+    def happen(self, key: Key, happening: Happening) -> None:
+        """Advance one assignment and carry the effects out. News of one that is over is nothing."""
+        assignment = self.assignments.get(key)
+        if assignment is None:
+            return
+        after, effects = advance(assignment, happening, anyio.current_time())
+        if after is not assignment:
+            self.assignments[key] = after
+        for effect in effects:
+            self._carry(after, effect)
+
+    def _carry(self, assignment: Assignment, effect: Effect) -> None:
+        key = assignment.key
+        match effect:
+            case Keep():
+                self._keep(assignment, effect.report)
+            case Free():
+                self.slots.give(assignment.state)
+                self._freed()
+            case Send():
+                self._delivery.put(self._envelopes.pop(key))
+            case Close():
+                del self.assignments[key]
+                self._close(assignment, effect.ending)
+            case Tell():
+                self._log.tell(effect.event, **self._names(assignment), **effect.keys)
+            case Drop():
+                self._delivery.drop(key)
+                self._journal.batch.attempts_over.append(key)
+                self._journal.write_soon()
+            case Cancel():
+                self._cancel(assignment, effect.cause)
+
+    def _keep(self, assignment: Assignment, report: TaskMessage) -> None:
+        bytes_max = self._control_plane.terms.body_bytes_max
+        _, body = reports.write(report, bytes_max)
+        envelope = self._envelope(assignment, "report", body)
+        self._envelopes[assignment.key] = envelope
+        self._write(envelope)
+        self._journal.batch.grants_over.append(assignment.key)
+
+    def take_word(self, word: frames.Noted | frames.Remembered) -> None:
+        """A note or a memory write of a routine that is still ours: on disk first, then delivered."""
+        assignment = self.assignments.get((word.task, word.attempt))
+        if assignment is None or assignment.phase not in RUNNING:
+            return
+        if isinstance(word, frames.Noted):
+            self._log.tell("task.noted", text=word.text, **self._names(assignment))
+            message = TaskMessage(task=word.task, attempt=word.attempt, kind="note", text=word.text)
+        else:
+            message = TaskMessage(
+                task=word.task, attempt=word.attempt, kind="memory", key=word.key, value=word.value
+            )
+        self._write(self._envelope(assignment, message.kind, msgspec.json.encode(message)))
+
+    def _envelope(self, assignment: Assignment, kind: str, body: bytes) -> Envelope:
+        return Envelope(
+            self._journal.new_id(),
+            assignment.task,
+            assignment.attempt,
+            assignment.state,
+            assignment.token,
+            assignment.identity,
+            kind,
+            body,
+        )
+
+    def _write(self, envelope: Envelope) -> None:
+        """Put a message into the next commit; one callback serves all messages of one commit."""
+        batch = self._journal.batch
+        if self._batch is not batch:
+            self._batch, self._written = batch, []
+            self._journal.write_soon(partial(self._on_written, self._written))
+        self._written.append(envelope)
+        batch.messages.append(envelope)
+
+    def _on_written(self, envelopes: list[Envelope]) -> None:
+        for envelope in envelopes:
+            key = (envelope.task, envelope.attempt)
+            if envelope.kind == "report":
+                self.happen(key, KEPT)
+            elif key in self.assignments and self.assignments[key].phase is not Phase.CANCELLING:
+                self._delivery.put(envelope)
+
+    def settle(self, envelope: Envelope, result: Result) -> None:
+        """The control plane has said what becomes of a message."""
+        key = (envelope.task, envelope.attempt)
+        code, error = result.code or str(result.status), result.error or ""
+        if envelope.kind == "report":
+            self.happen(key, DELIVERED if result.status < 400 else Declined(code=code, sentence=error))
+        elif result.status >= 400:
+            names = {"task": envelope.task, "attempt": envelope.attempt, "token": envelope.token}
+            self._log.tell("message.refused", message=envelope.kind, code=code, error=error, **names)
+
+    def _cancel(self, assignment: Assignment, cause: str) -> None:
+        if assignment.host:
+            self.tell_host([frames.Cancel(task=assignment.task, attempt=assignment.attempt, cause=cause)])
+        else:
+            self._raws.pop(assignment.key, None)
+            self.give_back(assignment.key, "not_started")
+
+    def _close(self, assignment: Assignment, ending: str) -> None:
+        began_at = assignment.began_at if assignment.began_at is not None else assignment.claimed_at
+        ended_at = assignment.ended_at if assignment.ended_at is not None else began_at
+        self._log.tell(
+            "task.finished",
+            **self._names(assignment),
+            outcome=assignment.outcome,
+            event_name=assignment.event,
+            ending=ending,
+            duration_s=round(ended_at - began_at, 4),
+            queue_s=round(began_at - assignment.claimed_at, 4),
+            report_s=round(anyio.current_time() - ended_at, 4),
+            heartbeats=assignment.beats,
+        )
+
+    # Facts.
+
+    def names(self, key: Key) -> dict[str, object]:
+        """Return what stands on every log line of an attempt (A-58)."""
+        assignment = self.assignments.get(key)
+        return {"task": key[0], "attempt": key[1]} if assignment is None else self._names(assignment)
+
+    def _names(self, assignment: Assignment) -> dict[str, object]:
+        return {
+            "task": assignment.task,
+            "attempt": assignment.attempt,
+            "token": assignment.token,
+            "state": assignment.state,
+        }
+
+    @property
+    def running(self) -> list[Assignment]:
+        """Those whose routine has not ended."""
+        return [a for a in self.assignments.values() if a.phase in RUNNING]
