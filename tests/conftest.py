@@ -18,6 +18,8 @@ import pytest
 from stateous_control.embedded import EmbeddedPostgres
 from stateous_control.store import migrate as migrations
 from stateous_control.store.pool import Pool
+from stateous_control.store import migrate as migrations
+from stateous_control.store.pool import Pool
 
 IN_A_HURRY = {
     "fsync": "off",
@@ -87,11 +89,13 @@ def _fresh(postgres: str, how: str) -> Iterator[str]:
 
 
 def migrate(url: str) -> None:
-    """Bring an empty database to the newest schema, as ``stateous-control migrate`` does."""
+    """Bring an empty database to the newest schema, with the product's own runner."""
 
     async def run() -> None:
         pool = Pool(url)
-        await migrations.migrate(pool)
-        await pool.close()
+        try:
+            await migrations.migrate(pool)
+        finally:
+            await pool.close()
 
     asyncio.run(run())
