@@ -1,0 +1,53 @@
+"""What routines import: ``from stateous_supervisor import Context, on_state``.
+
+The names are loaded when they are first asked for, because the agent process is in this package too and never
+imports what user code is given.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stateous_supervisor.sdk.context import AsyncContext, AttemptLost, Context, EnteredBy
+    from stateous_supervisor.sdk.marks import on_state
+    from stateous_supervisor.sdk.memory import Memory
+    from stateous_supervisor.sdk.occurrences import Occurrence
+    from stateous_supervisor.sdk.states import OutcomeError, StateRef
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AsyncContext",
+    "AttemptLost",
+    "Context",
+    "EnteredBy",
+    "Memory",
+    "Occurrence",
+    "OutcomeError",
+    "StateRef",
+    "__version__",
+    "on_state",
+]
+
+_MODULES = {
+    "AsyncContext": "context",
+    "AttemptLost": "context",
+    "Context": "context",
+    "EnteredBy": "context",
+    "Memory": "memory",
+    "Occurrence": "occurrences",
+    "OutcomeError": "states",
+    "StateRef": "states",
+    "on_state": "marks",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f"{__name__}.sdk.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value

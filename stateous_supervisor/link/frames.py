@@ -46,6 +46,7 @@ class RoutineFacts(msgspec.Struct, omit_defaults=True, kw_only=True):
     is_async: bool
     isolation: str | None = None
     versions: list[int] = msgspec.field(default_factory=lambda: [1])
+    timeout_s: float | None = None
 
 
 class BrokenFile(msgspec.Struct, kw_only=True):
@@ -121,12 +122,18 @@ class Call(Frame, tag="call"):
 
 
 class Pulse(Frame, tag="pulse"):
-    """The host's loop is alive. `loop_lag_s` is how late it woke; `stack` is where it hung, when it did."""
+    """The host is alive, twice a second. `loop_lag_s` is how late its loop is; `stack` is where it hangs, when it does.
+
+    `task` and `attempt` are those of the routine that holds the loop. `running` counts attempts that go on,
+    `abandoned` routines that go on although their attempt is over.
+    """
 
     loop_lag_s: float
     running: int = 0
     abandoned: int = 0
     stack: str | None = None
+    task: int | None = None
+    attempt: int | None = None
 
 
 class Logged(Frame, tag="log"):

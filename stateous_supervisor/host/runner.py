@@ -1,0 +1,293 @@
+"""Runs routines: `async def` on the loop, `def` in threads, one outcome for each grant whatever the routine does.
+
+The link's thread calls `run`, `cancel`, `held`, `tick`, `drain` and `quit`; routines end on the loop or in their
+threads. This is the boundary where user code's exceptions are caught, all of them (A-19).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from functools import partial
+from time import monotonic
+from typing import Any, Final
+
+import msgspec
+from stateous_contract.messages import Grant
+
+from stateous_supervisor.host import shelter
+from stateous_supervisor.host.attempt import Attempt, Speaker, Stop
+from stateous_supervisor.host.discovery import Routine
+from stateous_supervisor.host.failures import describe, is_plain, leave_out
+from stateous_supervisor.host.outcomes import dropped, failed, outcome_of, raised
+from stateous_supervisor.host.streams import current, end_lines
+from stateous_supervisor.host.threads import Threads
+from stateous_supervisor.link.frames import Began, Cancel, HeldUntil, Logged, Outcome, Run
+
+# A cancelled routine has this long to clean up before it is cancelled again; after CANCELS_MAX it is abandoned.
+CANCEL_AGAIN_S: Final = 2.0
+CANCELS_MAX: Final = 3
+
+_NEVER: Final = float("inf")
+_grants: Final = msgspec.json.Decoder(Grant)
+
+leave_out(__file__)
+
+
+class _Named(msgspec.Struct):
+    """As much of a grant as a refusal of it needs."""
+
+    task: int
+    attempt: int
+
+
+class Runner:
+    """All attempts of one host. `running` maps a task to its attempt; `abandoned` go on although they are over."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, speaker: Speaker, *, cancel_again_s: float = CANCEL_AGAIN_S
+    ) -> None:
+        self.routines: dict[str, Routine] = {}
+        self.running: dict[int, Attempt] = {}
+        self.abandoned: set[Attempt] = set()
+        self._loop = loop
+        self._speaker = speaker
+        self._cancel_again_s = cancel_again_s
+        self._threads = Threads()
+        self._starts: deque[Attempt] = deque()
+        self._timed: set[Attempt] = set()
+        self._next_due = _NEVER
+
+    # Called by the link's thread.
+
+    def run(self, frames: list[Run]) -> None:
+        """Start the routine of each grant."""
+        are_waiting = False
+        for frame in frames:
+            attempt = self._admit(frame)
+            if attempt is None:
+                continue
+            if attempt.routine.is_async:
+                self._starts.append(attempt)
+                are_waiting = True
+            else:
+                self._start_thread(attempt)
+        if are_waiting:
+            self._loop.call_soon_threadsafe(self._start_waiting)
+
+    def cancel(self, frame: Cancel) -> None:
+        """Let go of an attempt (A-30). An older or newer attempt of its task is not touched (A-31)."""
+        attempt = self.running.get(frame.task)
+        if attempt is not None and attempt.attempt == frame.attempt:
+            self._stop(attempt, Stop(frame.cause))
+
+    def held(self, frame: HeldUntil) -> None:
+        """Take note of a renewed lease."""
+        until = monotonic() + frame.lease_s
+        for task in frame.tasks:
+            attempt = self.running.get(task)
+            if attempt is not None:
+                attempt.held_until = until
+
+    def cancel_all(self, cause: str) -> None:
+        """Let go of everything."""
+        for attempt in list(self.running.values()):
+            self._stop(attempt, Stop(cause))
+
+    def tick(self, now: float) -> float:
+        """Do what is due: timeouts, repeated cancels. Returns when something is due next."""
+        if now >= self._next_due:
+            self._next_due = _NEVER
+            for attempt in list(self._timed):
+                if attempt.due_at is not None and attempt.due_at <= now:
+                    self._on_due(attempt)
+                if attempt in self._timed and attempt.due_at is not None:
+                    self._next_due = min(self._next_due, attempt.due_at)
+        return self._next_due
+
+    def look_after(self) -> None:
+        """Settle what an interrupted main thread forgot; called twice a second.
+
+        A signal handler of user code may raise anywhere in the main thread, also between a routine's return and its
+        outcome.
+        """
+        if self._starts:
+            self._loop.call_soon_threadsafe(self._start_waiting)
+        for attempt in list(self.running.values()):
+            future = attempt.future
+            if future is None or not future.done() or attempt.is_over:
+                continue
+            if attempt.was_seen_done:
+                text = "the host was interrupted (by a signal handler, for one) before the routine's end was seen"
+                self._end(attempt, failed(attempt.context, text))
+            attempt.was_seen_done = True
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.running and not self._starts
+
+    def _admit(self, frame: Run) -> Attempt | None:
+        """Make an attempt of a grant, or refuse it with a failed outcome."""
+        try:
+            # A copy, so that a routine that runs for hours does not keep the whole frame in memory.
+            grant = _grants.decode(bytes(frame.grant))
+        except (msgspec.DecodeError, RecursionError) as error:
+            self._refuse(bytes(frame.grant), f"the grant cannot be read: {error}")
+            return None
+        routine = self.routines.get(grant.state)
+        if routine is None:
+            self._refuse(bytes(frame.grant), f"there is no routine for the state {grant.state!r}")
+            return None
+        earlier = self.running.get(grant.task)
+        if earlier is not None:
+            if earlier.attempt >= grant.attempt:
+                return None
+            self._stop(earlier, Stop("attempt_over"))
+        attempt = Attempt(grant, routine, self._speaker, frame.lease_s)
+        self.running[grant.task] = attempt
+        timeout_s = frame.timeout_s if frame.timeout_s is not None else routine.timeout_s
+        if timeout_s is not None:
+            attempt.timeout_s = timeout_s
+            self._set_due(attempt, monotonic() + timeout_s)
+        return attempt
+
+    def _start_thread(self, attempt: Attempt) -> None:
+        try:
+            self._threads.start(partial(self._run_sync, attempt))
+        except RuntimeError as error:
+            self._end(attempt, failed(attempt.context, f"no thread for the routine: {error}"))
+
+    def _refuse(self, grant: bytes, error: str) -> None:
+        try:
+            named = msgspec.json.decode(grant, type=_Named)
+        except (msgspec.DecodeError, RecursionError):
+            self._speaker.post(Logged(level="error", text=error))
+            return
+        outcome = Outcome(task=named.task, attempt=named.attempt, outcome="failed", error=error)
+        self._speaker.post(outcome)
+
+    # Stopping.
+
+    def _stop(self, attempt: Attempt, stop: Stop) -> None:
+        if attempt.stop is not None or attempt.is_over:
+            return
+        attempt.stop = stop
+        if attempt.routine.is_async:
+            self._cancel_again(attempt)
+        else:
+            self._abandon(attempt)
+
+    def _on_due(self, attempt: Attempt) -> None:
+        self._timed.discard(attempt)
+        if attempt.stop is None:
+            text = f"the routine ran longer than its timeout of {attempt.timeout_s:g} s"
+            self._stop(attempt, Stop("timeout", error=text))
+        elif attempt.stop.cancels < CANCELS_MAX:
+            self._cancel_again(attempt)
+        else:
+            self._abandon(attempt)
+
+    def _cancel_again(self, attempt: Attempt) -> None:
+        stop = attempt.stop
+        if stop is not None:
+            stop.cancels += 1
+            self._set_due(attempt, monotonic() + self._cancel_again_s)
+            self._loop.call_soon_threadsafe(_cancel_future, attempt)
+
+    def _abandon(self, attempt: Attempt) -> None:
+        """End the attempt without its routine, which may go on for ever (A-30, A-34)."""
+        self.abandoned.add(attempt)
+        self._end(attempt, self._stopped(attempt))
+
+    def _stopped(self, attempt: Attempt) -> Outcome:
+        stop = attempt.stop
+        if stop is None or stop.error is None:
+            return dropped(attempt.context, "" if stop is None else stop.cause)
+        return failed(attempt.context, stop.error)
+
+    def _set_due(self, attempt: Attempt, at: float) -> None:
+        attempt.due_at = at
+        self._timed.add(attempt)
+        self._next_due = min(self._next_due, at)
+
+    # On the loop.
+
+    def _start_waiting(self) -> None:
+        while self._starts:
+            attempt = self._starts[0]
+            if attempt.future is None:
+                attempt.future = self._loop.create_task(self._run_async(attempt))
+            self._starts.popleft()
+
+    async def _run_async(self, attempt: Attempt) -> None:
+        if attempt.stop is not None:
+            self._end(attempt, self._stopped(attempt))
+            return
+        self._begin(attempt)
+        try:
+            returned = await attempt.routine.function(attempt.context)
+            outcome = self._outcome(attempt, returned)
+        except BaseException as error:
+            self._on_raised(attempt, error, can_wait=False)
+        else:
+            self._end(attempt, outcome)
+
+    # In a thread.
+
+    def _run_sync(self, attempt: Attempt) -> None:
+        if attempt.is_over:
+            self.abandoned.discard(attempt)
+            return
+        self._begin(attempt)
+        try:
+            returned = attempt.routine.function(attempt.context)
+            outcome = self._outcome(attempt, returned)
+        except BaseException as error:
+            self._on_raised(attempt, error, can_wait=True)
+        else:
+            self._end(attempt, outcome)
+
+    # Both.
+
+    def _begin(self, attempt: Attempt) -> None:
+        current.set((attempt.task, attempt.attempt))
+        attempt.began_at = monotonic()
+        self._speaker.post(Began(task=attempt.task, attempt=attempt.attempt, at=attempt.began_at))
+
+    def _outcome(self, attempt: Attempt, returned: Any) -> Outcome:
+        if attempt.stop is not None:
+            return self._stopped(attempt)
+        return outcome_of(returned, attempt.routine.ref, attempt.context)
+
+    def _on_raised(self, attempt: Attempt, error: BaseException, *, can_wait: bool) -> None:
+        shelter.end_if_forked(error)
+        if attempt.stop is not None:
+            self._end(attempt, self._stopped(attempt))
+        elif can_wait or is_plain(error):
+            self._end(attempt, raised(attempt.context, describe(error)))
+        else:
+            # Its text may take seconds; the loop must not wait for it.
+            threading.Thread(
+                target=self._on_raised, args=(attempt, error), kwargs={"can_wait": True}, daemon=True
+            ).start()
+
+    def _end(self, attempt: Attempt, outcome: Outcome) -> bool:
+        """End the attempt, once. Returns False where it was over."""
+        shelter.end_if_forked(None)
+        if not attempt.take_end():
+            self.abandoned.discard(attempt)
+            return False
+        self._timed.discard(attempt)
+        if self.running.get(attempt.task) is attempt:
+            del self.running[attempt.task]
+        end_lines((attempt.task, attempt.attempt))
+        outcome.duration_s = monotonic() - attempt.began_at if attempt.began_at else 0.0
+        self._speaker.post(outcome)
+        return True
+
+
+def _cancel_future(attempt: Attempt) -> None:
+    # Before its first line it sees by itself that it was stopped; a cancel then would end it without a word.
+    if attempt.began_at and attempt.future is not None:
+        attempt.future.cancel()

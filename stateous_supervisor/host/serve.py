@@ -1,0 +1,172 @@
+"""One routine host: link, loop, runner and watch put together. `__main__` runs it as a process, `inline` in a thread.
+
+The order matters: the loop and the link stand before the first line of user code runs, so that nothing which that
+code sets (policies, default timeouts, handlers) reaches them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import platform
+import socket
+import threading
+from collections.abc import Callable, Collection
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+import stateous_supervisor
+from stateous_supervisor.host.alias import install_alias, keep_out
+from stateous_supervisor.host.discovery import discover
+from stateous_supervisor.host.link import Link
+from stateous_supervisor.host.runner import CANCEL_AGAIN_S, Runner
+from stateous_supervisor.host.watch import LoopWatch
+from stateous_supervisor.link.frames import (
+    LINK_PROTOCOL,
+    Cancel,
+    Drain,
+    HeldUntil,
+    Hello,
+    Loading,
+    Logged,
+    Pulse,
+    Quit,
+    Run,
+    ToHost,
+)
+
+# How long routines may clean up after `Quit`, and the main thread may take to end after the last routine.
+QUIT_S: Final = 2.0
+
+_NEVER: Final = float("inf")
+
+_log = logging.getLogger(__name__)
+
+
+class Host:
+    """Serves one folder over one link.
+
+    Args:
+        sock: the host's end of the socket pair.
+        folder: the routine folder.
+        skip: names of files to leave out.
+        on_gone: called in the link's thread when the link ended; it ends the process (or lets the thread end).
+        is_process: the host has its process to itself.
+        cancel_again_s: how long a cancelled routine may clean up before it is cancelled again.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        folder: Path,
+        *,
+        skip: Collection[str] = (),
+        on_gone: Callable[[], None],
+        is_process: bool = False,
+        cancel_again_s: float = CANCEL_AGAIN_S,
+    ) -> None:
+        self.loop = asyncio.SelectorEventLoop()
+        self._folder = folder
+        self._skip = skip
+        self._on_gone = on_gone
+        self._is_process = is_process
+        self.link = Link(sock, self.loop, self)
+        self._runner = Runner(self.loop, self.link, cancel_again_s=cancel_again_s)
+        self._watch = LoopWatch(self.loop, threading.get_ident(), Path(folder).resolve())
+        self._is_ending = False
+        self._is_over = False
+        self._end_by = _NEVER
+        self._leave_by = _NEVER
+
+    def serve(self) -> None:
+        """Load the folder and run what is given, until the agent says that it is enough. In the loop's thread."""
+        self.link.start()
+        self.link.post_now(_hello())
+        self._load()
+        while not self._is_over:
+            try:
+                self.loop.run_forever()
+            except BaseException:
+                _log.exception("user code raised into the event loop; the host goes on")
+
+    def _load(self) -> None:
+        install_alias()
+        keep_out([Path(name).stem for name in self._skip])
+        found = discover(
+            self._folder, skip=self._skip, loading=lambda name: self.link.post_now(Loading(file=name))
+        )
+        self._runner.routines = found.routines
+        if self._is_process:
+            gc.collect()
+            gc.freeze()
+        self._watch.begin()
+        self.link.post_now(found.loaded())
+
+    # In the link's thread.
+
+    def on_messages(self, messages: list[ToHost]) -> None:
+        runs: list[Run] = []
+        for message in messages:
+            if isinstance(message, Run):
+                runs.append(message)
+                continue
+            if runs:
+                self._runner.run(runs)
+                runs = []
+            self._take(message)
+        if runs:
+            self._runner.run(runs)
+
+    def on_pulse(self) -> None:
+        pulse = Pulse(
+            loop_lag_s=round(self._watch.look(), 4),
+            running=len(self._runner.running),
+            abandoned=len(self._runner.abandoned),
+        )
+        if self._watch.is_late:
+            pulse.stack = self._watch.place()
+            pulse.task, pulse.attempt = self._watch.holder() or (None, None)
+        self.link.post(pulse)
+        self._runner.look_after()
+
+    def on_tick(self, now: float) -> float:
+        due_at = self._runner.tick(now)
+        if self._is_ending and not self._is_over and (self._runner.is_idle or now >= self._end_by):
+            self._is_over = True
+            self._leave_by = now + QUIT_S
+            self.loop.call_soon_threadsafe(self.loop.stop)
+        if now >= self._leave_by:
+            self.link.close()
+        return min(due_at, self._leave_by if self._is_over else self._end_by)
+
+    def on_end(self) -> None:
+        self._is_over = True
+        self._on_gone()
+
+    def _take(self, message: ToHost) -> None:
+        if isinstance(message, Cancel):
+            self._runner.cancel(message)
+        elif isinstance(message, HeldUntil):
+            self._runner.held(message)
+        elif isinstance(message, Drain):
+            self._is_ending = True
+        elif isinstance(message, Quit):
+            self._is_ending = True
+            self._end_by = monotonic() + QUIT_S
+            self._runner.cancel_all("quit")
+        elif isinstance(message, Hello) and message.protocol != LINK_PROTOCOL:
+            text = f"the agent speaks link protocol {message.protocol}, this host {LINK_PROTOCOL}"
+            self.link.post(Logged(level="error", text=text))
+            self.link.close()
+
+
+def _hello() -> Hello:
+    return Hello(
+        protocol=LINK_PROTOCOL,
+        sdk=stateous_supervisor.__version__,
+        python=platform.python_version(),
+        pid=os.getpid(),
+    )

@@ -1,0 +1,83 @@
+"""What keeps user code from hurting the host process by accident (A-26, A-47).
+
+Done once at the start of the process, before any user code: a session of its own, secrets out of the environment,
+signals that end nothing, and what a forked child must forget. Never used in `--inline`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import signal
+import socket
+from typing import Any, Final
+
+from stateous_supervisor.host import streams
+
+_SECRETS: Final = ("NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY")
+_SECRET_PREFIXES: Final = ("WATCHDOG_", "STATEOUS_TOKEN")
+# Signals that end a process unless somebody handles them, and that user code causes by accident.
+_HARMLESS: Final = (
+    "SIGINT",
+    "SIGTERM",
+    "SIGHUP",
+    "SIGALRM",
+    "SIGVTALRM",
+    "SIGPROF",
+    "SIGUSR1",
+    "SIGUSR2",
+    "SIGPIPE",
+)
+
+_forked: Final[list[bool]] = []
+
+
+def take(link: socket.socket) -> None:
+    """Prepare this process. `link` is kept from every child."""
+    os.set_inheritable(link.fileno(), False)
+    _leave_session()
+    _scrub_environment()
+    faulthandler.enable(file=2, all_threads=True)
+    for name in _HARMLESS:
+        # A handler and not SIG_IGN: the programs that routines start would inherit that.
+        signal.signal(getattr(signal, name), _ignore)
+    os.register_at_fork(after_in_child=lambda: _on_forked(link))
+
+
+def end_if_forked(error: BaseException | None) -> None:
+    """End a forked child that fell out of its routine: the attempt is the parent's to end."""
+    if _forked:
+        code = error.code if isinstance(error, SystemExit) else 1 if error is not None else 0
+        os._exit(code if isinstance(code, int) else 1)
+
+
+def _leave_session() -> None:
+    """Leave the terminal: its signals go to the agent alone."""
+    with contextlib.suppress(PermissionError):  # The agent started us as the leader of a session.
+        os.setsid()
+
+
+def _scrub_environment() -> None:
+    for name in list(os.environ):
+        if name in _SECRETS or name.startswith(_SECRET_PREFIXES):
+            del os.environ[name]
+
+
+def _ignore(_signal: int, _frame: Any) -> None:
+    """Do nothing. The agent ends the host by closing the link."""
+
+
+def _on_forked(link: socket.socket) -> None:
+    """In a child that user code forked: let go of the link, and take signals as any process does.
+
+    While a child holds the link, the agent would not see the host's end.
+    """
+    _forked.append(True)
+    link.close()
+    streams.uninstall()
+    for name in _HARMLESS:
+        number = getattr(signal, name)
+        if signal.getsignal(number) is _ignore:
+            is_interrupt = number == signal.SIGINT
+            signal.signal(number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)

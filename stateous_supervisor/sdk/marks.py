@@ -1,0 +1,170 @@
+"""How a function says which state it is the routine of: ``@on_state(states.testing)``.
+
+Marking changes nothing but one attribute; nothing is registered on import. The host finds marked functions, and
+those that the published package's decorator marked, in the modules of the folder.
+"""
+
+from __future__ import annotations
+
+import re
+import typing
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from types import MethodType
+from typing import Any, Final, Literal, Protocol, TypeVar, overload
+
+from stateous_contract.limits import DURATION_PATTERN, DURATION_S_MAX
+
+from stateous_supervisor.sdk.states import O, StateRef
+
+MARK: Final = "__stateous_routine__"
+# The attribute of the published package: the state itself.
+THEIR_MARK: Final = "__stateous_implements__"
+
+C = TypeVar("C")
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What `on_state` keeps on a function. `state` has `name` and `emits`; `timeout_s` is None without a limit."""
+
+    state: Any
+    isolation: str | None
+    timeout_s: float | None
+    version: int
+    function: Any
+
+
+class Marking(Protocol[O]):
+    """The decorator for one state: it takes `def` and `async def` routines that return its events or None."""
+
+    @overload
+    def __call__(
+        self, routine: Callable[[C], Coroutine[Any, Any, O | None]], /
+    ) -> Callable[[C], Coroutine[Any, Any, O | None]]: ...
+    @overload
+    def __call__(self, routine: Callable[[C], O | None], /) -> Callable[[C], O | None]: ...
+
+
+def on_state(
+    state: StateRef[O],
+    *,
+    isolation: Literal["thread", "process"] | None = None,
+    timeout: float | str | None = None,
+    version: int = 1,
+) -> Marking[O]:
+    """Mark a function as the routine of `state` (S3-63).
+
+    Args:
+        state: one of ``contract.states``.
+        isolation: ``process`` for a process of its own. `stateous.yaml` may say otherwise.
+        timeout: the longest that one attempt may run: seconds, or text such as ``"30s"``, ``"10m"``.
+        version: of the handler, for durable routines; 1 or more.
+
+    Raises:
+        TypeError: `state` is no state of a contract, or the function cannot be marked.
+        ValueError: another argument is out of its bounds.
+    """
+    if not is_state(state):
+        raise TypeError(f"on_state takes a state of contract.states, not {_kind(state)}")
+    if isolation not in (None, "thread", "process"):
+        raise ValueError(f"isolation is {isolation!r}; it must be 'thread' or 'process'")
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        raise ValueError(f"version is {version!r}; it must be an integer of 1 or more")
+    timeout_s = None if timeout is None else duration_s(timeout, "timeout")
+
+    def mark(routine: Any) -> Any:
+        made = Mark(state, isolation, timeout_s, version, routine)
+        _put(routine, made)
+        return routine
+
+    return typing.cast("Marking[O]", mark)
+
+
+def mark_of(thing: Any) -> Mark | None:
+    """Return how `thing` is marked, by this package or the published one, or None.
+
+    Only its own attributes are looked at: a lazy object in a module must not be woken.
+    """
+    attributes = _own(thing)
+    ours = attributes.get(MARK)
+    if isinstance(ours, Mark):
+        return ours
+    theirs = attributes.get(THEIR_MARK)
+    return Mark(theirs, None, None, 1, thing) if theirs is not None and is_state(theirs) else None
+
+
+def is_state(thing: Any) -> bool:
+    """Whether it is a state of a contract, made by this package or by the published one."""
+    if isinstance(thing, StateRef):
+        return True
+    is_theirs = type(thing).__name__ == "StateRef" and type(thing).__module__.partition(".")[0] == "stateous"
+    return is_theirs and isinstance(thing.name, str) and isinstance(thing.emits, tuple)
+
+
+def duration_s(given: Any, what: str) -> float:
+    """Return seconds for a number of them or for text such as ``"30s"``. Raises ValueError."""
+    if isinstance(given, str) and re.fullmatch(DURATION_PATTERN, given):
+        seconds = float(int(given[:-1]) * _UNITS[given[-1]])
+    elif isinstance(given, int | float) and not isinstance(given, bool):
+        seconds = float(given)
+    else:
+        raise ValueError(
+            f"{what} is {given!r}; it must be seconds, or a whole number with s, m, h or d: '30s'"
+        )
+    if not 0 < seconds <= DURATION_S_MAX:
+        raise ValueError(
+            f"{what} is {given!r}; it must be above 0 and at most {DURATION_S_MAX // 86_400} days"
+        )
+    return seconds
+
+
+def is_duration(given: object) -> bool:
+    """Whether it is a time as the wire has it: ``30s``, ``10m``, ``2h``, ``7d``."""
+    is_text = isinstance(given, str) and re.fullmatch(DURATION_PATTERN, given) is not None
+    return is_text and int(str(given)[:-1]) * _UNITS[str(given)[-1]] <= DURATION_S_MAX
+
+
+def context_model(function: Any) -> Any:
+    """Return the model that a routine's first parameter names (``Context[Ticket]``), or None."""
+    try:
+        hints = typing.get_type_hints(function)
+    except Exception:  # Annotations are user code, and a routine runs without any of them.
+        return None
+    for name, hint in hints.items():
+        if name != "return":
+            arguments = typing.get_args(hint)
+            return arguments[0] if arguments and arguments[0] is not Any else None
+    return None
+
+
+def _put(routine: Any, mark: Mark) -> None:
+    if isinstance(routine, type) or not callable(routine):
+        raise TypeError(f"on_state marks a function, not {_kind(routine)}")
+    before = mark_of(routine)
+    if before is not None and before.function is routine:
+        raise TypeError(
+            f"{_kind(routine)} is the routine of {before.state.name!r} already; a routine has one state"
+        )
+    try:
+        setattr(routine, MARK, mark)
+    except AttributeError:
+        raise TypeError(f"on_state marks a function; {_kind(routine)} takes no attributes") from None
+
+
+def _own(thing: Any) -> dict[str, Any]:
+    if isinstance(thing, MethodType):
+        thing = thing.__func__
+    try:
+        found = object.__getattribute__(thing, "__dict__")
+    except AttributeError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _kind(thing: Any) -> str:
+    name = getattr(thing, "__qualname__", None)
+    kind = type(thing).__name__
+    return f"the {kind} {name!r}" if isinstance(name, str) else f"a value of type {kind}"
