@@ -1,0 +1,123 @@
+"""Type checkers read a generated contract without complaint, and complain about routines that break it (A-08)."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from stateous_contract.canonical import checksum_of
+from supervisor.scaffold.kitchen import KITCHEN
+
+from stateous_supervisor.scaffold.document import read_document
+from stateous_supervisor.scaffold.folder import init
+
+ROOT = Path(__file__).parents[3]
+
+ROUTINES = """\
+import datetime
+
+from contract import AsyncOrderContext, Item, OrderContext, events, states
+from stateous_supervisor import on_state
+
+AT = datetime.datetime(2026, 1, 1)
+
+
+@on_state(states.prepare)
+def one(ctx: OrderContext) -> events.ready | events.nothing_new:
+    count: int = ctx["n"]
+    who: str | None = ctx["who"]
+    ctx["n"] = count + 1
+    ctx.note(f"{who} {ctx.get('n')} {ctx.memory.get('x')}")
+    return events.ready(Item(sku="AB", at=AT)) if count else events.nothing_new()
+
+
+@on_state(states.prepare)
+async def two(ctx: AsyncOrderContext) -> events.ready | None:
+    return None
+
+
+@on_state(states.stuck)
+def three(ctx: OrderContext) -> None:
+    return None
+"""
+
+MISTAKES = """\
+import datetime
+
+from contract import AsyncOrderContext, Item, OrderContext, events, states
+from stateous_supervisor import on_state
+
+
+@on_state(states.class_)  # wrong: the state may not emit it
+def one(ctx: OrderContext) -> events.nothing_new:
+    return events.nothing_new()
+
+
+@on_state(states.class_)  # wrong: the same, async
+async def two(ctx: AsyncOrderContext) -> events.nothing_new:
+    return events.nothing_new()
+
+
+@on_state(states.stuck)  # wrong: it may emit nothing
+def three(ctx: OrderContext) -> events.ready | None:
+    return None
+
+
+@on_state(states.class_)
+def four(ctx: OrderContext) -> events.ready:
+    ctx["nn"]  # wrong: no such key
+    ctx["n"] = "many"  # wrong: not the type of the key
+    text: str = ctx["n"]  # wrong: not the type of the key
+    return events.ready(text)  # wrong: not the payload
+
+
+def five() -> None:
+    Item(sku="AB", at="noon")  # wrong: not the type of the field
+    Item(at=datetime.datetime(2026, 1, 1))  # wrong: a field is missing
+    states.prepared  # wrong: no such state
+    events.read  # wrong: no such event
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_mypy_accepts_the_contract_and_finds_each_mistake_in_a_routine(tmp_path: Path) -> None:
+    init(tmp_path, read_document(KITCHEN), checksum_of(KITCHEN), "http://127.0.0.1:1")
+    (tmp_path / "routines.py").write_text(ROUTINES)
+    (tmp_path / "mistakes.py").write_text(MISTAKES)
+
+    found = checked(tmp_path)
+
+    wrong = {number for number, line in enumerate(MISTAKES.splitlines(), 1) if "# wrong" in line}
+    assert found == {("mistakes.py", line) for line in wrong}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", ["sdlc", "approval"])
+def test_the_routines_of_the_examples_are_typed(tmp_path: Path, example: str) -> None:
+    shutil.copytree(ROOT / "examples" / example, tmp_path, dirs_exist_ok=True)
+
+    assert checked(tmp_path) == set()
+
+
+def checked(folder: Path) -> set[tuple[str, int]]:
+    """Return file and line of every error that mypy --strict finds."""
+    (folder / "mypy.ini").write_text("[mypy]\nstrict = true\n")
+    files = [path.name for path in sorted(folder.glob("*.py"))]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--config-file",
+        "mypy.ini",
+        "--cache-dir",
+        str(ROOT / ".mypy_cache/contract"),
+    ]
+    done = subprocess.run([*command, *files], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    lines = re.findall(r"^(.+?):(\d+): error: ", done.stdout, re.MULTILINE)
+    return {(name, int(line)) for name, line in lines}
