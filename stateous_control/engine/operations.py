@@ -6,26 +6,71 @@ are raised as `Refused` (`Unavailable` when the database cannot answer); anythin
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import re
+import secrets
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from msgspec import Raw
 from stateous_contract import limits
+from stateous_contract.codes import Code, Refused
 from stateous_contract.messages import (
+    FEATURES,
     ClaimRequest,
     Grant,
     Health,
     HeartbeatAnswer,
     HeartbeatRequest,
     HistoryEntry,
+    Limits,
     MessageResults,
     Report,
     TaskMessages,
     TokenView,
 )
 
-from stateous_control.engine.views import HistoryPage, IsGone, QueueView, SupervisorView, TokenPage
+from stateous_control.engine import changes, heartbeats
+from stateous_control.engine.attendance import Attendance
+from stateous_control.engine.claims import Claims
+from stateous_control.engine.gathering import Answer, Gathering, Operation
+from stateous_control.engine.lifecycle import Loops
+from stateous_control.engine.notices import Notices
+from stateous_control.engine.record import settle_graph
+from stateous_control.engine.sweep import Sweep
+from stateous_control.engine.views import (
+    HistoryPage,
+    IsGone,
+    QueueView,
+    SupervisorView,
+    TokenPage,
+    history_page,
+    history_view,
+    queue_view,
+    supervisor_views,
+    token_page,
+    token_row_view,
+)
 from stateous_control.graph.document import Graph
+from stateous_control.store import migrate, reading
+from stateous_control.store.books import Shelf
+from stateous_control.store.failures import Unavailable
+from stateous_control.store.pool import Mode, Pool
+from stateous_control.store.statements import statements
+
+
+READY_S: Final = 1.0
+CURSOR_OF_TOKENS: Final = "tokens:"
+LIMITS: Final = Limits(
+    body_bytes_max=limits.BODY_BYTES_MAX,
+    batch_bytes_max=limits.BATCH_BYTES_MAX,
+    depth_max=limits.DEPTH_MAX,
+    claim_max=limits.CLAIM_MAX,
+    heartbeat_max=limits.HEARTBEAT_MAX,
+    messages_max=limits.MESSAGES_MAX,
+    wait_s_max=limits.WAIT_S_MAX,
+)
 
 
 class ControlPlane:
@@ -37,8 +82,11 @@ class ControlPlane:
     Args:
         url: a PostgreSQL URL. graph: what to serve; None takes the one on record.
         lease_s, heartbeat_s, sweep_s: lease length, how often supervisors beat, pause between sweeps.
+        releases_max: releases of a dead host before each counts as a failure.
+        retry_delay_s: what the first retry of a failed attempt waits; 0 retries at once, as the baseline does.
         connections_max: connections to the database, the listener's own not counted.
-        statement_cache: False behind a pooler that does not keep prepared statements (found out by itself too).
+        statement_cache: False behind a pooler that does not keep prepared statements (also found out by itself).
+        version: of this program, for `/health`.
     """
 
     def __init__(
@@ -50,24 +98,67 @@ class ControlPlane:
         heartbeat_s: float = limits.HEARTBEAT_S,
         sweep_s: float = limits.SWEEP_S,
         releases_max: int = limits.RELEASES_MAX,
+        retry_delay_s: float = 1.0,
         connections_max: int = 10,
         statement_cache: bool = True,
         version: str | None = None,
     ) -> None:
-        raise NotImplementedError
+        self.plane = secrets.token_hex(8)
+        self._graph = graph
+        self._lease_s = lease_s
+        self._heartbeat_s = heartbeat_s
+        self._sweep_s = sweep_s
+        self._version = version
+        self._pool = Pool(url, connections_max=connections_max, statement_cache=statement_cache)
+        self._shelf = Shelf(releases_max=releases_max, retry_delay_s=retry_delay_s)
+        self._loops = Loops()
+        self._claims = Claims(self._pool, lease_s, self._loops.serve)
+        self._notices = Notices(self._pool, self.plane, self._claims)
+        self._gathering = Gathering(self._pool, self._shelf, self._notices.committed)
+        self._attendance = Attendance(self._pool)
+        self._sweep = Sweep(
+            self._pool,
+            self._shelf,
+            self.plane,
+            self._notices.committed,
+            lease_s=lease_s,
+            heartbeat_s=heartbeat_s,
+            sweep_s=sweep_s,
+        )
+        self._counted = dict.fromkeys(("claims", "grants", "heartbeats", "leases_renewed", "leases_lost"), 0)
 
     async def __aenter__(self) -> Self:
-        raise NotImplementedError
+        try:
+            await migrate.check(self._pool)
+            self._graph = await settle_graph(self._pool, self._graph)
+            self._shelf.graphs[self._graph.checksum] = self._graph
+            await self._sweep.observe()
+        except BaseException:
+            await self._pool.close()
+            raise
+        self._notices.others = self._sweep.seen.others
+        self._loops.start(
+            gathering=self._gathering,
+            claims=self._claims,
+            notices=self._notices,
+            sweep=self._sweep,
+            attendance=self._attendance,
+            sweep_s=self._sweep_s,
+        )
+        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        raise NotImplementedError
+        self.begin_stop()
+        await self._loops.stop()
+        await self._pool.close()
 
     @property
     def graph(self) -> Graph:
         """The graph that new tokens start on (`GET /workflow`)."""
-        raise NotImplementedError
+        assert self._graph is not None, "a control plane is entered before it is asked"
+        return self._graph
 
     # Tokens.
 
@@ -75,16 +166,21 @@ class ControlPlane:
         self, name: str, context: Raw | None, *, owner: str = "default"
     ) -> tuple[TokenView, bool]:
         """Start a token, or return the one that has this name; the flag says whether it is new."""
-        raise NotImplementedError
+        return await self._run(changes.start(self.graph, owner, name, context))
 
     async def token(self, name: str, *, owner: str = "default") -> TokenView:
-        raise NotImplementedError
+        """Return the token of exactly this name, spelled as it is."""
+        row = await reading.find_token(self._pool, owner, _known(name))
+        if row is None:
+            raise _no_token(name)
+        return token_row_view(row)
 
     async def list_tokens(
         self, *, status: str | None = None, limit: int = limits.LIST_DEFAULT, parent: str | None = None
     ) -> list[TokenView]:
         """Return the newest tokens as the baseline lists them."""
-        raise NotImplementedError
+        rows = await reading.list_tokens(self._pool, status, parent, limit)
+        return [token_row_view(row) for row in rows]
 
     async def page_tokens(
         self,
@@ -94,35 +190,49 @@ class ControlPlane:
         cursor: str | None = None,
         parent: str | None = None,
     ) -> TokenPage:
-        """Return a page with honest counts; raises `Refused` (invalid_argument) for a cursor that is none of ours."""
-        raise NotImplementedError
+        """Return a page with honest counts, newest start first; the order never changes while one walks (BH-056).
+
+        Raises `Refused` (invalid_argument) for a cursor that is none of this list's.
+        """
+        before = None if cursor is None else _read_cursor(cursor)
+        page = await reading.page_tokens(self._pool, status, parent, limit, before)
+        return token_page(page, _write_cursor(page.rows[-1]["id"]) if len(page.rows) == limit else None)
 
     async def history(
         self, name: str, *, after: int = 0, limit: int | None = None, owner: str = "default"
     ) -> list[HistoryEntry]:
         """Return the token's history after entry `after`, oldest first."""
-        raise NotImplementedError
+        rows = await reading.token_history(self._pool, owner, _known(name), after, limit)
+        if rows is None:
+            raise _no_token(name)
+        return [history_view(row) for row in rows]
 
     async def page_history(
         self, name: str, *, after: int = 0, limit: int = limits.LIST_DEFAULT, owner: str = "default"
     ) -> HistoryPage:
-        """Return entries after `after` with honest counts; `truncated` where later ones were left out."""
-        raise NotImplementedError
+        """Return the newest entries, or with `after` the first ones after it; in order, with honest counts."""
+        page = await reading.page_history(self._pool, owner, _known(name), after, limit)
+        if page is None:
+            raise _no_token(name)
+        return history_page(page)
 
     async def fire(
         self, name: str, event: str, payload: Raw | None, *, key: str | None = None, owner: str = "default"
     ) -> tuple[TokenView, bool]:
         """Fire an event; the flag says that `key` was used before and nothing was done."""
-        raise NotImplementedError
+        return await self._run(changes.fire(owner, _known(name), event, payload, key))
 
     async def pause(self, name: str, *, owner: str = "default") -> TokenView:
-        raise NotImplementedError
+        """Pause a token: events are held, timers stop, its task is not handed out."""
+        return await self._run(changes.steer(owner, _known(name), "pause"))
 
     async def resume(self, name: str, *, owner: str = "default") -> TokenView:
-        raise NotImplementedError
+        """End a token's pause: held events are applied, timers get the paused time back."""
+        return await self._run(changes.steer(owner, _known(name), "resume"))
 
     async def cancel(self, name: str, *, owner: str = "default") -> TokenView:
-        raise NotImplementedError
+        """End a token; its tasks are cancelled."""
+        return await self._run(changes.steer(owner, _known(name), "cancel"))
 
     # Work.
 
@@ -132,45 +242,131 @@ class ControlPlane:
         Answers at once when `begin_stop` was called. Nothing is granted once `is_gone` tells that the client left.
         Cancelling the call takes its claim out of the queue.
         """
-        raise NotImplementedError
+        self._counted["claims"] += 1
+        self._attendance.hear(request.supervisor, request.instance, request.states)
+        if request.withdraw:
+            await self._withdraw(request)
+            return []
+        grants = await self._claims.claim(request, is_gone)
+        self._counted["grants"] += len(grants)
+        return grants
+
+    async def _withdraw(self, request: ClaimRequest) -> None:
+        """End the waiting claim with this id, here or elsewhere, and give back what it brought."""
+        claimed = (request.supervisor, request.instance or "", request.request or "")
+        self._notices.tell_ended(*claimed)
+        rows = await self._pool.run(
+            lambda session: session.fetch(statements.still_given, *claimed), Mode.WRITE
+        )
+        if rows:
+            await self._run(changes.give_back(request, {row["task_id"]: row["attempt"] for row in rows}))
 
     async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatAnswer:
-        raise NotImplementedError
+        """Renew leases; the answer names what is lost."""
+        self._attendance.hear(request.supervisor, request.instance)
+        answer = await heartbeats.renew(self._pool, request, self._lease_s)
+        self._counted["heartbeats"] += 1
+        self._counted["leases_lost"] += len(answer.lost)
+        self._counted["leases_renewed"] += len(set(request.tasks)) - len(answer.lost)
+        return answer
 
     async def report(self, task: int, report: Report) -> TokenView:
-        raise NotImplementedError
+        """Take the outcome of an attempt, or a report from outside; the answer is the token as it is then."""
+        return await self._run(changes.report(task, report))
 
     async def note(self, task: int, text: str, *, attempt: int | None) -> None:
         """Write one line of progress. `text` is stripped and 1 to 500 characters already."""
-        raise NotImplementedError
+        await self._run(changes.note(task, text, attempt))
 
     async def remember(self, task: int, key: str, value: Raw | None, *, attempt: int | None) -> None:
         """Set one key of the state's memory; `value` None (a JSON null) deletes it."""
-        raise NotImplementedError
+        await self._run(changes.remember(task, key, value, attempt))
 
     async def messages(self, messages: TaskMessages) -> MessageResults:
-        raise NotImplementedError
+        """Take everything that a supervisor has to say, in order, in one transaction."""
+        return await self._run(changes.messages(messages))
 
     # The house.
 
     async def supervisors(self) -> list[SupervisorView]:
-        raise NotImplementedError
+        """Return every supervisor heard of, by name."""
+        return supervisor_views(await reading.supervisors(self._pool, self._live_s))
 
     async def queues(self) -> list[QueueView]:
-        raise NotImplementedError
+        """Return the waiting and running work of each state that has any."""
+        return [queue_view(row) for row in await reading.queues(self._pool, self._live_s)]
 
     def health(self) -> Health:
         """Answer from memory alone; never waits for the database."""
-        raise NotImplementedError
+        seen = self._sweep.seen
+        return Health(
+            workflow=self.graph.workflow,
+            checksum=self.graph.checksum,
+            protocol=limits.PROTOCOL,
+            features=list(FEATURES),
+            limits=LIMITS,
+            lease_s=self._lease_s,
+            heartbeat_s=self._heartbeat_s,
+            now=seen.now_text,
+            as_of=seen.now_text,
+            alarms=seen.alarms,
+            version=self._version,
+        )
 
     async def ready(self) -> None:
         """Ask the database, for one second at most; raises `Unavailable`."""
-        raise NotImplementedError
+        try:
+            async with asyncio.timeout(READY_S):
+                await reading.ask(self._pool, READY_S)
+        except TimeoutError:
+            raise Unavailable("the database did not answer within a second") from None
 
     def begin_stop(self) -> None:
-        """Answer every waiting claim empty now, and later ones at once. Safe to call from a signal handler's callback."""
-        raise NotImplementedError
+        """Answer every waiting claim empty now, and later ones at once. A callback of the event loop may call it."""
+        self._claims.begin_stop()
 
     def statistics(self) -> dict[str, Any]:
-        """Counters since start, for `/metrics`: claims, grants, reports, notes, heartbeats, lost, swept, timers."""
-        raise NotImplementedError
+        """Counters since the start, for `/metrics`."""
+        return {
+            **self._counted,
+            "operations": self._gathering.operations,
+            "write_transactions": self._gathering.transactions,
+            "transactions": self._pool.transactions,
+            "statements": self._pool.statements,
+            "leases_ended": self._sweep.leases_ended,
+            "timers_fired": self._sweep.timers_fired,
+        }
+
+    @property
+    def _live_s(self) -> float:
+        """A supervisor beats or asks in this time, or it is away."""
+        return max(3 * self._heartbeat_s, 60.0)
+
+    async def _run(self, operation: Operation[Answer]) -> Answer:
+        return await self._gathering.run(operation)
+
+
+def _known(name: str) -> str:
+    """Return a name that a token can have; any other is answered without asking the database."""
+    if not re.fullmatch(limits.TOKEN_PATTERN, name, re.ASCII):
+        raise _no_token(name)
+    return name
+
+
+def _no_token(name: str) -> Refused:
+    return Refused(Code.TOKEN_NOT_FOUND, f"there is no token {name[:128]!r}")
+
+
+def _write_cursor(token_id: int) -> str:
+    return base64.urlsafe_b64encode(f"{CURSOR_OF_TOKENS}{token_id}".encode()).decode().rstrip("=")
+
+
+def _read_cursor(cursor: str) -> int:
+    try:
+        text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode("ascii")
+    except (ValueError, UnicodeError):
+        text = ""
+    digits = text.removeprefix(CURSOR_OF_TOKENS)
+    if text == digits or not re.fullmatch(r"[0-9]{1,18}", digits, re.ASCII):
+        raise Refused(Code.INVALID_ARGUMENT, "'cursor' is none that this list has given")
+    return int(digits)

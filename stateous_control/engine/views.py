@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 
-from stateous_contract.messages import HistoryEntry, Message, TokenView
+from msgspec import UNSET, Raw
+from stateous_contract.messages import HistoryEntry, Message, TokenView, encode
+
+from stateous_control.rules.book import Token
+from stateous_control.store.pool import Row
+from stateous_control.store.reading import Counted
 
 IsGone = Callable[[], bool]
 """Tells without waiting whether the client behind a request has closed its connection."""
@@ -59,3 +65,89 @@ class QueueView(Message):
 def stamp(at: datetime) -> str:
     """Write a time as the wire has it: UTC with Z, microseconds left out when they are zero."""
     return at.isoformat().replace("+00:00", "Z")
+
+
+def token_row_view(row: Row) -> TokenView:
+    """Return a token as clients see it, from its row."""
+    return TokenView(
+        token=row["name"],
+        state=row["state"],
+        status=row["status"],
+        visit=row["visit"],
+        context=Raw(row["context"].encode()),
+        entered_at=stamp(row["entered_at"]),
+        parent=UNSET if row["parent"] is None else row["parent"],
+    )
+
+
+def token_view(token: Token) -> TokenView:
+    """Return a token as clients see it, from an open book."""
+    return TokenView(
+        token=token.name,
+        state=token.state,
+        status=token.status.value,
+        visit=token.visit,
+        context=Raw(encode(token.context)),
+        entered_at=stamp(token.entered_at),
+        parent=UNSET if token.parent is None else token.parent,
+    )
+
+
+def history_view(row: Row) -> HistoryEntry:
+    """Return a line of history as clients see it."""
+    return HistoryEntry(seq=row["seq"], at=stamp(row["at"]), kind=row["kind"], data=Raw(row["data"].encode()))
+
+
+def token_page(page: Counted, cursor: str | None) -> TokenPage:
+    """Wrap a page of tokens in its counts."""
+    returned = len(page.rows)
+    return TokenPage(
+        returned_count=returned,
+        total_count=page.total,
+        withheld_count=page.total - returned,
+        truncated=page.total > returned,
+        entries=[token_row_view(row) for row in page.rows],
+        cursor=cursor,
+    )
+
+
+def history_page(page: Counted) -> HistoryPage:
+    """Wrap a page of history in its counts."""
+    returned = len(page.rows)
+    return HistoryPage(
+        returned_count=returned,
+        total_count=page.total,
+        withheld_count=page.total - returned,
+        truncated=page.total > returned,
+        entries=[history_view(row) for row in page.rows],
+    )
+
+
+def supervisor_views(rows: list[Row]) -> list[SupervisorView]:
+    """Return supervisors as clients see them; two live processes of one name are marked."""
+    live = Counter(row["name"] for row in rows if row["is_live"])
+    return [
+        SupervisorView(
+            name=row["name"],
+            last_seen=stamp(row["last_seen"]),
+            running=row["running"],
+            states=row["states"],
+            instance=row["instance"] or None,
+            version=row["version"],
+            is_live=row["is_live"],
+            is_duplicate=row["is_live"] and live[row["name"]] > 1,
+        )
+        for row in rows
+    ]
+
+
+def queue_view(row: Row) -> QueueView:
+    """Return a state's work as clients see it."""
+    return QueueView(
+        state=row["state"],
+        depth=row["depth"],
+        delayed=row["delayed"],
+        running=row["running"],
+        oldest_wait_s=row["oldest_wait_s"] or 0.0,
+        is_served=row["is_served"],
+    )

@@ -16,5 +16,6 @@ SELECT r.task_id, k.paused_at IS NOT NULL AS is_paused, clock_timestamp() AS now
 FROM renewed r JOIN tasks t ON t.id = r.task_id LEFT JOIN tokens k ON k.id = t.token_id;
 
 -- name: fates
--- How the tasks stand that a heartbeat could not renew.
-SELECT t.id, t.current_state, t.attempt, t.watchdog_stop_reason FROM tasks t WHERE t.id = ANY ($1::bigint[]);
+-- How the tasks stand that a heartbeat could not renew, and the time.
+SELECT moment.now, t.id, t.current_state, t.attempt, t.watchdog_stop_reason
+FROM (SELECT clock_timestamp() AS now) moment LEFT JOIN tasks t ON t.id = ANY ($1::bigint[]);

@@ -67,3 +67,7 @@ SELECT EXISTS (SELECT 1 FROM tokens WHERE status IN ('active', 'paused')) AS is_
 -- name: serve_graph
 -- Put a graph on record as the one that new tokens start on.
 UPDATE settings SET graph = $1;
+
+-- name: count_history
+-- How many lines a token's history has.
+SELECT count(*) AS total FROM history h WHERE h.token_id = $1;

@@ -24,17 +24,17 @@ FROM seen;
 
 -- name: ended_leases
 -- Lock leases that have ended with their tokens, passing over what others hold; none after an outage nobody looked into.
--- $1 most, $2 seconds that count as an outage.
+-- $1 most, $2 seconds that count as an outage, $3 tasks to leave out.
 SELECT l.task_id, l.token_id FROM leases l JOIN tokens k ON k.id = l.token_id
-WHERE l.until < clock_timestamp() AND EXISTS (
+WHERE l.until < clock_timestamp() AND l.task_id <> ALL ($3::bigint[]) AND EXISTS (
   SELECT 1 FROM settings s WHERE s.no_sweep_before <= clock_timestamp()
     AND s.seen_at >= clock_timestamp() - $2::float8 * interval '1 second')
 LIMIT $1 FOR NO KEY UPDATE OF k SKIP LOCKED FOR UPDATE OF l SKIP LOCKED;
 
 -- name: due_timers
--- Lock the tokens of timers that are due, oldest first, passing over what others hold.
+-- Lock the tokens of timers that are due, oldest first, passing over what others hold. $1 most, $2 timers to leave out.
 SELECT m.id, m.token_id FROM timers m JOIN tokens k ON k.id = m.token_id
-WHERE m.due_at <= statement_timestamp() AND NOT m.is_stopped
+WHERE m.due_at <= statement_timestamp() AND NOT m.is_stopped AND m.id <> ALL ($2::bigint[])
 ORDER BY m.due_at, m.id LIMIT $1 FOR NO KEY UPDATE OF k SKIP LOCKED;
 
 -- name: prune

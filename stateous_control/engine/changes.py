@@ -1,0 +1,216 @@
+"""Each change that a client can ask for, as an operation: what the book must hold, and which rule decides.
+
+Nothing is decided here. A name or task that is not in the book is the 404 of the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Raw, UNSET
+from stateous_contract.codes import Code, Refused
+from stateous_contract.messages import (
+    ClaimRequest,
+    MessageResult,
+    MessageResults,
+    Report,
+    TaskMessage,
+    TaskMessages,
+    TokenView,
+)
+
+from stateous_control.engine.gathering import Operation
+from stateous_control.engine.views import token_view
+from stateous_control.graph.document import Graph
+from stateous_control.rules.book import Task, Token
+from stateous_control.store.books import OpenBook, Wanted
+
+
+def start(graph: Graph, owner: str, name: str, context: Raw | None) -> Operation[tuple[TokenView, bool]]:
+    """Start a token, or find the one that has this name already."""
+
+    def apply(opened: OpenBook) -> tuple[TokenView, bool]:
+        from stateous_control.rules.start import start_token
+
+        known = opened.names.get((owner, name.lower()))
+        if known is not None:
+            if known.name != name:
+                raise Refused(
+                    Code.INVALID_TOKEN_ID,
+                    f"the token id {name!r} is taken by {known.name!r}: case makes no difference",
+                )
+            return token_view(known), False
+        token = start_token(opened.book, graph, owner, name, context)
+        opened.names[owner, name.lower()] = token
+        return token_view(token), True
+
+    return Operation(Wanted(names={(owner, name)}, starts=1), apply, frozenset({(owner, name.lower())}), 1)
+
+
+def fire(
+    owner: str, name: str, event: str, payload: Raw | None, key: str | None
+) -> Operation[tuple[TokenView, bool]]:
+    """Fire an event; a key that was used before does nothing again."""
+
+    def apply(opened: OpenBook) -> tuple[TokenView, bool]:
+        from stateous_control.rules.fire import fire_event
+
+        token = _token(opened, owner, name)
+        is_duplicate = fire_event(opened.book, token, event, payload, key)
+        return token_view(token), is_duplicate
+
+    keys = set() if key is None else {(owner, name, key)}
+    wanted = Wanted(names={(owner, name)}, keys=keys, needs_timers=True)
+    return Operation(wanted, apply, frozenset({(owner, name.lower())}), 1)
+
+
+def steer(owner: str, name: str, verb: str) -> Operation[TokenView]:
+    """Pause, resume or cancel a token."""
+
+    def apply(opened: OpenBook) -> TokenView:
+        from stateous_control.rules import steering
+
+        token = _token(opened, owner, name)
+        getattr(steering, verb)(opened.book, token)
+        return token_view(token)
+
+    wanted = Wanted(names={(owner, name)}, needs_timers=True)
+    return Operation(wanted, apply, frozenset({(owner, name.lower())}), 1)
+
+
+def report(task_id: int, outcome: Report) -> Operation[TokenView]:
+    """Take an outcome."""
+
+    def apply(opened: OpenBook) -> TokenView:
+        return _report(opened, task_id, outcome)
+
+    return Operation(Wanted(tasks={task_id}, needs_timers=True), apply, frozenset({task_id}), 1)
+
+
+def _report(opened: OpenBook, task_id: int, outcome: Report) -> TokenView:
+    from stateous_control.rules.report import report_outcome
+
+    task = _task(opened, task_id)
+    report_outcome(opened.book, task, outcome)
+    return token_view(opened.book.tokens[task.token_id])
+
+
+def note(task_id: int, text: str, attempt: int | None) -> Operation[None]:
+    """Write a line of progress."""
+
+    def apply(opened: OpenBook) -> None:
+        from stateous_control.rules.notes import write_note
+
+        write_note(opened.book, _task(opened, task_id), text, attempt)
+
+    return Operation(Wanted(tasks={task_id}), apply, frozenset({task_id}), 1)
+
+
+def remember(task_id: int, key: str, value: Raw | None, attempt: int | None) -> Operation[None]:
+    """Set or delete a key of memory."""
+
+    def apply(opened: OpenBook) -> None:
+        from stateous_control.rules.notes import write_memory
+
+        write_memory(opened.book, _task(opened, task_id), key, value, attempt)
+
+    return Operation(Wanted(tasks={task_id}, memory={(task_id, key)}), apply, frozenset({task_id}), 1)
+
+
+def give_back(claim: ClaimRequest, attempts: Mapping[int, int]) -> Operation[None]:
+    """Release what a withdrawn claim brought; what has moved on meanwhile is left alone."""
+
+    def apply(opened: OpenBook) -> None:
+        for task, attempt in attempts.items():
+            outcome = Report(
+                kind="released",
+                reason="not_started",
+                attempt=attempt,
+                supervisor=claim.supervisor,
+                instance=claim.instance,
+            )
+            try:
+                _report(opened, task, outcome)
+            except Refused:
+                continue
+
+    wanted = Wanted(tasks=set(attempts), needs_timers=True)
+    return Operation(wanted, apply, frozenset(attempts), len(attempts))
+
+
+def messages(bundle: TaskMessages) -> Operation[MessageResults]:
+    """Take many messages in order; a refused one stops only the later ones of its attempt."""
+
+    def apply(opened: OpenBook) -> MessageResults:
+        refusals: dict[tuple[int, int], Refused] = {}
+        results = []
+        for message in bundle.messages:
+            place = (message.task, message.attempt)
+            try:
+                if place in refusals:
+                    raise refusals[place]
+                token = _take(opened, bundle, message)
+                status = 200 if token is not None else 204
+                results.append(MessageResult(task=message.task, status=status, token=token))
+            except Refused as refusal:
+                refusals[place] = refusal
+                results.append(
+                    MessageResult(
+                        task=message.task,
+                        status=refusal.code.status,
+                        code=refusal.code.wire,
+                        error=refusal.sentence,
+                    )
+                )
+        return MessageResults(results=results)
+
+    tasks = {message.task for message in bundle.messages}
+    memory = {(message.task, message.key) for message in bundle.messages if message.key is not None}
+    has_reports = any(message.kind == "report" for message in bundle.messages)
+    wanted = Wanted(tasks=tasks, memory=memory, needs_timers=has_reports)
+    return Operation(wanted, apply, frozenset(tasks), len(bundle.messages))
+
+
+def _take(opened: OpenBook, bundle: TaskMessages, message: TaskMessage) -> TokenView | None:
+    from stateous_control.rules.notes import write_memory, write_note
+
+    if message.kind == "report":
+        outcome = Report(
+            kind=message.outcome or "",
+            event=message.event,
+            error=message.error,
+            payload=message.payload,
+            context=message.context,
+            schedules=message.schedules,
+            attempt=message.attempt,
+            supervisor=bundle.supervisor,
+            instance=bundle.instance,
+            reason=message.reason,
+            retryable=message.retryable,
+        )
+        return _report(opened, message.task, outcome)
+    task = _task(opened, message.task)
+    if message.kind == "note":
+        write_note(opened.book, task, message.text or "", message.attempt)
+        return None
+    if message.kind == "memory":
+        value = None if message.value is UNSET or bytes(message.value) == b"null" else message.value
+        write_memory(opened.book, task, message.key or "", value, message.attempt)
+        return None
+    raise Refused(
+        Code.INVALID_BODY, f"a message's 'kind' is {message.kind!r}; it must be note, memory or report"
+    )
+
+
+def _token(opened: OpenBook, owner: str, name: str) -> Token:
+    token = opened.names.get((owner, name.lower()))
+    if token is None or token.name != name:
+        raise Refused(Code.TOKEN_NOT_FOUND, f"there is no token {name!r}")
+    return token
+
+
+def _task(opened: OpenBook, task_id: int) -> Task:
+    task = opened.book.tasks.get(task_id)
+    if task is None:
+        raise Refused(Code.TASK_NOT_FOUND, f"there is no task {task_id}")
+    return task

@@ -1,0 +1,190 @@
+"""Group commit: what arrives while a transaction is out goes into the next one together.
+
+Each operation is run by the pure rules on one book and gets its own answer: a refusal stays its own, and an
+operation that breaks is taken out and the others run again without it. Nobody waits for company: an operation that
+finds a free writer goes at once, alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar
+
+import structlog
+from stateous_contract.codes import Refused
+
+from stateous_control.rules.book import Book
+from stateous_control.store.books import OpenBook, Shelf, Wanted
+from stateous_control.store.failures import Unavailable
+from stateous_control.store.pool import Pool, Rejected, Session
+from stateous_control.store.writing import write_back
+
+WEIGHT_MAX: Final = 500
+QUEUE_MAX: Final = 20_000
+
+log = structlog.get_logger("stateous.control")
+
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(eq=False, slots=True)
+class Operation(Generic[Answer]):
+    """One request to change something.
+
+    Args:
+        wanted: what the book must hold. apply: runs the rules and returns the answer; raises `Refused`.
+        keys: what it is about; operations with a key in common run one after the other, in the order they came.
+        weight: how many single changes it stands for.
+
+    """
+
+    wanted: Wanted
+    apply: Callable[[OpenBook], Answer]
+    keys: frozenset[Hashable]
+    weight: int
+    answer: asyncio.Future[Answer] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class Broken(Exception):
+    """An operation raised what no rule should raise; nothing of the transaction is kept."""
+
+    def __init__(self, operation: Operation[Any], error: Exception) -> None:
+        super().__init__(str(error))
+        self.operation = operation
+        self.error = error
+
+
+class Gathering:
+    """The operations that wait, and the writers that carry them out.
+
+    Args:
+        pool, shelf: the database and what books share. committed: is told each book after its commit.
+
+    """
+
+    def __init__(self, pool: Pool, shelf: Shelf, committed: Callable[[Book], None]) -> None:
+        self._pool = pool
+        self._shelf = shelf
+        self._committed = committed
+        self._waiting: deque[Operation[Any]] = deque()
+        self._busy: set[Hashable] = set()
+        self._arrived = asyncio.Condition()
+        self.operations = 0
+        self.transactions = 0
+
+    async def run(self, operation: Operation[Answer]) -> Answer:
+        """Carry out `operation` and return its answer; raises `Refused` and `Unavailable`."""
+        if len(self._waiting) >= QUEUE_MAX:
+            raise Unavailable(f"{QUEUE_MAX} changes wait for the database already")
+        self._waiting.append(operation)
+        async with self._arrived:
+            self._arrived.notify()
+        return await operation.answer
+
+    async def write(self) -> None:
+        """Be one of the writers, for ever."""
+        while True:
+            async with self._arrived:
+                while not (chosen := self._choose()):
+                    await self._arrived.wait()
+            keys = frozenset[Hashable]().union(*(operation.keys for operation in chosen))
+            self._busy |= keys
+            try:
+                await self._carry_out(chosen)
+            finally:
+                self._busy -= keys
+            if self._waiting:
+                async with self._arrived:
+                    self._arrived.notify()
+
+    def _choose(self) -> list[Operation[Any]]:
+        """Take what came first, as much as fits; what another writer is at, and what came after that, stays in line."""
+        chosen: list[Operation[Any]] = []
+        kept: deque[Operation[Any]] = deque()
+        blocked = set(self._busy)
+        weight = 0
+        while self._waiting and weight < WEIGHT_MAX:
+            operation = self._waiting.popleft()
+            if operation.answer.cancelled():
+                continue
+            if not blocked.isdisjoint(operation.keys):
+                blocked |= operation.keys
+                kept.append(operation)
+                continue
+            chosen.append(operation)
+            weight += operation.weight
+        kept.extend(self._waiting)
+        self._waiting = kept
+        return chosen
+
+    async def _carry_out(self, operations: list[Operation[Any]]) -> None:
+        """Run operations in one transaction and answer each; whatever happens, each gets an answer."""
+        left = list(operations)
+        while left:
+            try:
+                answers, book = await self._pool.run(lambda session: self._transact(session, left))  # noqa: B023
+            except Broken as broken:
+                log.error("operation.broken", exc_info=broken.error)
+                left.remove(broken.operation)
+                _answer(broken.operation, broken.error)
+            except Refused as refusal:
+                for operation in left:
+                    _answer(operation, refusal)
+                return
+            except (
+                Exception
+            ) as error:  # the top of a loop: data that the database refuses must not stop the others
+                await self._carry_out_apart(left, error)
+                return
+            else:
+                self.operations += len(left)
+                self.transactions += 1
+                self._committed(book)
+                for operation, answer in zip(left, answers, strict=True):
+                    _answer(operation, answer)
+                return
+
+    async def _carry_out_apart(self, operations: list[Operation[Any]], error: Exception) -> None:
+        if len(operations) == 1:
+            log.error("operation.broken", exc_info=error)
+            fault = (
+                RuntimeError(f"the database refused a statement: {error}")
+                if isinstance(error, Rejected)
+                else error
+            )
+            _answer(operations[0], fault)
+            return
+        middle = len(operations) // 2
+        await self._carry_out(operations[:middle])
+        await self._carry_out(operations[middle:])
+
+    async def _transact(self, session: Session, operations: list[Operation[Any]]) -> tuple[list[Any], Book]:
+        wanted = Wanted()
+        for operation in operations:
+            wanted.add(operation.wanted)
+        opened = await self._shelf.open(session, wanted)
+        answers = [_applied(operation, opened) for operation in operations]
+        await write_back(session, opened)
+        return answers, opened.book
+
+
+def _applied(operation: Operation[Any], opened: OpenBook) -> Any:
+    try:
+        return operation.apply(opened)
+    except Refused as refusal:
+        return refusal
+    except Exception as error:  # the boundary between one operation and the others of its transaction
+        raise Broken(operation, error) from error
+
+
+def _answer(operation: Operation[Any], answer: Any) -> None:
+    if operation.answer.done():
+        return
+    if isinstance(answer, Exception):
+        operation.answer.set_exception(answer)
+    else:
+        operation.answer.set_result(answer)

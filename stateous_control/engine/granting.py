@@ -1,0 +1,260 @@
+"""One claim transaction: earlier answers again, then fresh work for everyone who asks at once.
+
+It waits for nothing but its turn with the same request id: tasks and tokens that somebody holds are passed over.
+The waiting for work, and who asks, is `claims.py`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Raw
+from stateous_contract.limits import BATCH_BYTES_MAX
+from stateous_contract.messages import ClaimRequest, EnteredBy, Grant
+
+from stateous_control.engine.sharing import Demand, share_out, states_of
+from stateous_control.engine.views import IsGone
+from stateous_control.store.pool import Mode, Pool, Row, Session
+from stateous_control.store.statements import statements
+
+LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
+SLOW_LOOK_S: Final = 0.01
+WHOLE_LOOK_EVERY_S: Final = 0.5
+BYTES_AT_ONCE_MAX: Final = 8 * BATCH_BYTES_MAX
+
+
+@dataclass(eq=False, slots=True)
+class Claim:
+    """One request for work, with where its answer goes."""
+
+    supervisor: str
+    instance: str
+    request: str | None
+    states: tuple[str, ...]
+    demand: Demand
+    wait_until: float
+    is_gone: IsGone
+    answer: asyncio.Future[list[Grant]]
+    looks: int = 0
+
+    @property
+    def key(self) -> tuple[str, str, str] | None:
+        """Whose turn it takes: without an instance a supervisor has one claim at a time, whatever its ids."""
+        if self.request is None:
+            return None
+        return (self.supervisor, self.instance, self.request if self.instance else "")
+
+
+@dataclass(slots=True)
+class Handed:
+    """What one transaction brought: grants by claim, and the claims whose work is there but held by somebody now."""
+
+    grants: dict[Claim, list[Grant]] = field(default_factory=dict)
+    passed_over: list[Claim] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A task that this transaction has locked."""
+
+    row: Row
+    state: str
+    size_bytes: int
+
+
+def claim_of(request: ClaimRequest, is_gone: IsGone, wait_until: float) -> Claim:
+    """Return the claim that a request makes; states that may have no task are left out."""
+    most = 1 if request.max is None else request.max
+    caps = request.max_by_state or {}
+    return Claim(
+        supervisor=request.supervisor,
+        instance=request.instance or "",
+        request=request.request,
+        states=tuple(sorted(state for state in set(request.states) if caps.get(state, 1) > 0)),
+        demand=Demand(most, caps),
+        wait_until=wait_until,
+        is_gone=is_gone,
+        answer=asyncio.get_running_loop().create_future(),
+    )
+
+
+class Granting:
+    """Hands out the work of one set of states; it remembers where each state's queue begins.
+
+    Args:
+        pool: the database. lease_s: how long a grant is held without a heartbeat.
+
+    """
+
+    def __init__(self, pool: Pool, lease_s: float) -> None:
+        self._pool = pool
+        self._lease_s = lease_s
+        self._heads: dict[str, datetime] = {}
+        self._heads_until = 0.0
+
+    async def hand_out(self, claims: Sequence[Claim]) -> Handed:
+        """Serve claims of the same states in one transaction."""
+        return await self._pool.run(lambda session: self._hand_out(session, claims), Mode.CLAIM)
+
+    async def _hand_out(self, session: Session, claims: Sequence[Claim]) -> Handed:
+        handed = Handed()
+        older = await self._repeat(session, claims, handed)
+        asking = [claim for claim in claims if claim not in handed.grants and not claim.is_gone()]
+        if asking and asking[0].states:
+            ready = await self._pick(session, asking)
+            shares = share_out(ready, [claim.demand for claim in asking], BATCH_BYTES_MAX)
+            chosen = [
+                (claim, [ready[place] for place in places])
+                for claim, places in zip(asking, shares, strict=True)
+            ]
+            if ready:
+                await self._give(session, chosen, handed)
+        empty = [claim for claim in asking if claim not in handed.grants]
+        if empty and empty[0].states and await self._is_ready(session, empty[0].states):
+            handed.passed_over = empty
+        forgotten = [claim for claim in empty if claim in older]
+        if forgotten:
+            names = [claim.supervisor for claim in forgotten]
+            await session.fetch(statements.forget, names, [claim.request for claim in forgotten])
+        return handed
+
+    async def _repeat(self, session: Session, claims: Sequence[Claim], handed: Handed) -> set[Claim]:
+        """Answer again what is still held, and return the claims of supervisors that have an older id on record."""
+        named = [claim for claim in claims if claim.request is not None]
+        if not named:
+            return set()
+        await session.fetch(statements.take_turns, sorted({_turn(claim) for claim in named}))
+        rows = await session.fetch(
+            statements.remembered,
+            list(range(len(named))),
+            [claim.supervisor for claim in named],
+            [claim.instance for claim in named],
+            [claim.request for claim in named],
+        )
+        older = {named[row["number"]] for row in rows if row["request"] != named[row["number"]].request}
+        held = {
+            task: (attempt, named[row["number"]])
+            for row in rows
+            if row["request"] == named[row["number"]].request
+            for task, attempt in zip(row["tasks"], row["attempts"], strict=True)
+        }
+        if held:
+            again = await session.fetch(
+                statements.grant_again,
+                sorted(held),
+                [held[task][0] for task in sorted(held)],
+                [held[task][1].supervisor for task in sorted(held)],
+                [held[task][1].instance for task in sorted(held)],
+                self._lease_s,
+            )
+            for row in again:
+                claim = held[row["id"]][1]
+                handed.grants.setdefault(claim, []).append(
+                    self._grant(row, row["attempt"], row["generation"])
+                )
+        return older
+
+    async def _pick(self, session: Session, claims: Sequence[Claim]) -> list[_Ready]:
+        """Lock the oldest ready tasks.
+
+        Before a queue's first task lie the dead entries of finished claims, and while an old snapshot is open nobody
+        can remove them. Once walking past them is slow, most looks begin where the last whole one found its first.
+        """
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        if began < self._heads_until:
+            ready = await self._pick_since(session, claims, self._heads)
+            if ready:
+                return ready
+        ready = await self._pick_since(session, claims, {})
+        self._heads = {}
+        for one in ready:
+            self._heads.setdefault(one.state, one.row["ready_at"])
+        is_slow = clock() - began > SLOW_LOOK_S
+        self._heads_until = clock() + WHOLE_LOOK_EVERY_S if is_slow else 0.0
+        return ready
+
+    async def _pick_since(
+        self, session: Session, claims: Sequence[Claim], heads: dict[str, datetime]
+    ) -> list[_Ready]:
+        states = claims[0].states
+        demands = [claim.demand for claim in claims]
+        most = sum(demand.most for demand in demands)
+        per_state = states_of(demands, states)
+        since = [heads.get(state, LONG_AGO) for state in states]
+        bytes_max = min(BYTES_AT_ONCE_MAX, BATCH_BYTES_MAX * len(claims))
+        rows = await session.fetch(statements.pick, list(states), per_state, since, most, bytes_max)
+        if not rows and len(states) > 1:
+            # The oldest of one state may all be held while another state has free work: ask for a few of each.
+            few = [min(count, len(claims)) for count in per_state]
+            rows = await session.fetch(statements.pick, list(states), few, since, sum(few), bytes_max)
+        return [_Ready(row, row["state"], _size_bytes(row)) for row in rows]
+
+    async def _is_ready(self, session: Session, states: tuple[str, ...]) -> bool:
+        return bool(await session.fetch(statements.ready_states, list(states)))
+
+    async def _give(self, session: Session, chosen: list[tuple[Claim, list[_Ready]]], handed: Handed) -> None:
+        given: list[tuple[Any, ...]] = []
+        asked: list[tuple[Any, ...]] = []
+        lines: dict[int, int] = {}
+        for claim, shares in chosen:
+            if not shares:
+                continue
+            if claim.request is not None:
+                span = (len(given) + 1, len(given) + len(shares))
+                asked.append((claim.supervisor, claim.instance, claim.request, *span))
+            for share in shares:
+                row, attempt = share.row, share.row["attempt"] + 1
+                lines[row["token_id"]] = seq = lines.get(row["token_id"], row["seq"]) + 1
+                given.append((row["id"], row["token_id"], attempt, claim.supervisor, claim.instance, seq,
+                              _line(row["id"], claim.supervisor, attempt)))  # fmt: skip
+                handed.grants.setdefault(claim, []).append(self._grant(row, attempt, row["generation"] + 1))
+        if given:
+            columns = [*_columns(given, 7), list(lines), list(lines.values()), *_columns(asked, 5)]
+            await session.fetch(statements.give, *columns, self._lease_s)
+
+    def _grant(self, row: Row, attempt: int, generation: int) -> Grant:
+        payload, error = row["entered_payload"], row["entered_error"]
+        return Grant(
+            task=row["id"],
+            token=row["name"],
+            state=row["state"],
+            visit=row["visit"],
+            attempt=attempt,
+            context=Raw(row["context"].encode()),
+            memory=Raw(("{" + (row["memory"] or "") + "}").encode()),
+            entered_by=EnteredBy(
+                name=row["entered_by"],
+                payload=UNSET if payload is None else Raw(payload.encode()),
+                error=UNSET if error is None else error,
+            ),
+            lease_s=self._lease_s,
+            generation=generation,
+            owner=row["owner"],
+            suspect=row["is_suspect"],
+        )
+
+
+def _columns(rows: list[tuple[Any, ...]], width: int) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
+
+
+def _line(task: int, supervisor: str, attempt: int) -> str:
+    return msgspec.json.encode({"task": task, "supervisor": supervisor, "attempt": attempt}).decode()
+
+
+def _size_bytes(row: Row) -> int:
+    texts = (row["context"], row["memory"], row["entered_payload"])
+    return 400 + sum(len(text) if text.isascii() else len(text.encode()) for text in texts if text)
+
+
+def _turn(claim: Claim) -> int:
+    """The number of the lock that claims with one key take turns on."""
+    digest = hashlib.blake2b("\0".join(("claim", *(claim.key or ()))).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)

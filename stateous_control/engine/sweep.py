@@ -1,0 +1,186 @@
+"""What time brings about: ended leases, due timers, and forgetting. Each control plane sweeps; there is no leader.
+
+A pass takes bounded batches, passes over whatever another transaction holds, and looks at everything again under the
+lock, so that any number of sweepers end a lease once. After an outage nobody is judged before each supervisor had
+the time for a beat (ADR 10). A pass that fails is logged and tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+import structlog
+
+from stateous_control.engine.views import stamp
+from stateous_control.rules.book import Book
+from stateous_control.store.books import OpenBook, Shelf, Wanted
+from stateous_control.store.failures import Unavailable
+from stateous_control.store.pool import Mode, Pool, Session
+from stateous_control.store.statements import statements
+from stateous_control.store.writing import write_back
+
+BATCH_MAX: Final = 500
+BATCHES_MAX: Final = 20
+PRUNE_EVERY_S: Final = 60.0
+OUTAGE_S_MIN: Final = 5.0
+OUTAGE_SWEEPS: Final = 5
+GRACE_HEARTBEATS: Final = 1.5
+REQUESTS_KEPT_S_MIN: Final = 3_600.0
+SKIPPED_FOR_S: Final = 60.0
+
+log = structlog.get_logger("stateous.control")
+
+
+@dataclass(slots=True)
+class Seen:
+    """What the last pass saw; `/health` answers from it."""
+
+    at: datetime | None = None
+    is_grace: bool = False
+    others: int = 0
+    unexplained: list[int] = field(default_factory=list)
+
+    @property
+    def now_text(self) -> str | None:
+        """The database's time at that pass."""
+        return None if self.at is None else stamp(self.at)
+
+    @property
+    def alarms(self) -> list[str]:
+        """What a person should look at, one sentence each."""
+        return [f"task {task} is parked without a reason" for task in self.unexplained]
+
+
+Batch = Callable[[Session], Awaitable[tuple[int, OpenBook | None]]]
+
+
+class _Fault(Exception):
+    """One task or timer broke the rules' code; the others of its batch are done without it."""
+
+    def __init__(self, culprit: int, error: Exception) -> None:
+        super().__init__(str(error))
+        self.culprit = culprit
+        self.error = error
+
+
+class Sweep:
+    """The sweep of one control plane.
+
+    Args:
+        plane: this control plane's id. committed: is told each book after its commit.
+        lease_s, heartbeat_s, sweep_s: as the control plane's.
+
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        shelf: Shelf,
+        plane: str,
+        committed: Callable[[Book], None],
+        *,
+        lease_s: float,
+        heartbeat_s: float,
+        sweep_s: float,
+    ) -> None:
+        self.seen = Seen()
+        self.leases_ended = 0
+        self.timers_fired = 0
+        self._pool = pool
+        self._shelf = shelf
+        self._plane = plane
+        self._committed = committed
+        self._lease_s = lease_s
+        self._outage_s = max(OUTAGE_S_MIN, OUTAGE_SWEEPS * sweep_s)
+        self._grace_s = GRACE_HEARTBEATS * heartbeat_s
+        self._requests_kept_s = max(REQUESTS_KEPT_S_MIN, 10 * lease_s)
+        self._pruned_at = float("-inf")
+        self._left_out: dict[int, float] = {}
+
+    async def sweep(self) -> None:
+        """Make one pass; raises `Unavailable` where the database does not answer."""
+        await self.observe()
+        if not self.seen.is_grace:
+            await self._repeat(self._end_leases)
+        await self._repeat(self._fire_timers)
+        now = asyncio.get_running_loop().time()
+        if now - self._pruned_at >= PRUNE_EVERY_S:
+            await self._pool.run(
+                lambda session: session.fetch(statements.prune, self._requests_kept_s), Mode.READ
+            )
+            self._pruned_at = now
+
+    async def observe(self) -> None:
+        """Say that this control plane lives, and learn whether an outage has just ended."""
+        rows = await self._pool.run(
+            lambda session: session.fetch(statements.observe, self._plane, self._outage_s, self._grace_s),
+            Mode.READ,
+        )
+        row = rows[0]
+        if row["is_grace"] and not self.seen.is_grace:
+            log.warning("grace.begun", seconds=self._grace_s)
+        self.seen = Seen(row["now"], row["is_grace"], row["others"], list(row["unexplained"] or ()))
+
+    async def _repeat(self, batch: Batch) -> None:
+        """Run batches until one is not full; what breaks is left out for a while, and said."""
+        now = asyncio.get_running_loop().time()
+        self._left_out = {culprit: until for culprit, until in self._left_out.items() if until > now}
+        for _ in range(BATCHES_MAX):
+            try:
+                count, opened = await self._pool.run(batch, Mode.WRITE)
+            except _Fault as fault:
+                log.error("sweep.broken", culprit=fault.culprit, exc_info=fault.error)
+                self._left_out[fault.culprit] = now + SKIPPED_FOR_S
+                continue
+            if opened is not None:
+                self._committed(opened.book)
+            if count < BATCH_MAX:
+                return
+
+    async def _end_leases(self, session: Session) -> tuple[int, OpenBook | None]:
+        rows = await session.fetch(statements.ended_leases, BATCH_MAX, self._outage_s, list(self._left_out))
+        if not rows:
+            return 0, None
+        wanted = Wanted(
+            tasks={row["task_id"] for row in rows},
+            token_ids={row["token_id"] for row in rows},
+            needs_timers=True,
+        )
+        opened = await self._shelf.open(session, wanted)
+        for row in rows:
+            from stateous_control.rules.clock import end_lease
+
+            task = opened.book.tasks[row["task_id"]]
+            self._apply(row["task_id"], lambda task=task: end_lease(opened.book, task, self._lease_s))  # type: ignore[misc]
+        await write_back(session, opened)
+        self.leases_ended += len(rows)
+        return len(rows), opened
+
+    async def _fire_timers(self, session: Session) -> tuple[int, OpenBook | None]:
+        rows = await session.fetch(statements.due_timers, BATCH_MAX, list(self._left_out))
+        if not rows:
+            return 0, None
+        opened = await self._shelf.open(
+            session, Wanted(token_ids={row["token_id"] for row in rows}, needs_timers=True)
+        )
+        timers = {timer.id: timer for timer in opened.book.timers}
+        for row in rows:
+            from stateous_control.rules.clock import fire_timer
+
+            timer = timers.get(row["id"])
+            # An earlier timer of the same pass may have moved the token, and with it taken this one away.
+            if timer is not None and not timer.is_deleted:
+                self._apply(row["id"], lambda timer=timer: fire_timer(opened.book, timer))  # type: ignore[misc]
+        await write_back(session, opened)
+        self.timers_fired += len(rows)
+        return len(rows), opened
+
+    def _apply(self, culprit: int, rule: Callable[[], object]) -> None:
+        try:
+            rule()
+        except Exception as error:  # the boundary between one task and the others of its batch
+            raise _Fault(culprit, error) from error
