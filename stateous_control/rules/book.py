@@ -10,15 +10,15 @@ A rule checks first and changes last: when it raises `Refused`, the book holds n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from msgspec import Raw
-from stateous_contract.states import TaskState, TokenStatus
+from stateous_contract.states import LIVE_TASK_STATES, TaskState, TokenStatus
 
-from stateous_control.graph.document import Graph
+from stateous_control.graph.document import Graph, Machine
 
 
 @dataclass(slots=True)
@@ -56,6 +56,7 @@ class Task:
     """A row of ``tasks`` together with its lease. `attempt` fences, `failures` spends the retry budget.
 
     `ready_at` None means that nobody may claim it now. `held_ready_at` keeps `ready_at` while its token is paused.
+    `state` is what claims name: a child workflow's states carry its name in front, ``<workflow>/<state>``.
     `retries` is the policy, copied when the task was made. `supervisor` and `instance` name who holds or last held it.
     `report_digest` is that of the newest accepted report, of `report_attempt`.
     """
@@ -81,7 +82,6 @@ class Task:
     lease_until: datetime | None = None
     is_new: bool = False
     is_changed: bool = False
-    lease_ended: bool = False
 
 
 @dataclass(slots=True)
@@ -140,9 +140,12 @@ class MemoryWrite:
     value: Raw | None
 
 
+_Row = TypeVar("_Row", Task, Timer, Held)
+
+
 @dataclass(slots=True)
 class Book:
-    """Everything one transaction works on.
+    """Everything one transaction works on. The store fills the rows in before the first rule runs; rules `add`.
 
     Args:
         now: the database's clock when the rows were locked; the only time that rules know.
@@ -167,6 +170,14 @@ class Book:
     memory_cleared: set[int] = field(default_factory=set)
     keys_used: set[tuple[int, str]] = field(default_factory=set)
     keys_new: list[tuple[int, str]] = field(default_factory=list)
+    # Rows by token, made at the first look: a book of 500 tokens is not searched 500 times.
+    _tasks_of: dict[int, list[Task]] | None = field(default=None, repr=False)
+    _timers_of: dict[int, list[Timer]] | None = field(default=None, repr=False)
+    _held_of: dict[int, list[Held]] | None = field(default=None, repr=False)
+
+    def machine(self, token: Token) -> Machine:
+        """The workflow that the token moves in: of the graph it was started on, for its whole life."""
+        return self.graphs[token.graph].machines[token.workflow]
 
     def log(self, token: Token, kind: str, **data: Any) -> None:
         """Append a line to the token's history; the sequence has no gaps (S1-106)."""
@@ -176,5 +187,48 @@ class Book:
 
     def live_tasks(self, token: Token) -> list[Task]:
         """The token's tasks that are not over, in id order."""
-        mine = (t for t in self.tasks.values() if t.token_id == token.id and not t.current_state.is_final)
-        return sorted(mine, key=lambda t: t.id)
+        if self._tasks_of is None:
+            self._tasks_of = _by_token(self.tasks.values())
+        mine = self._tasks_of.get(token.id)
+        if not mine:
+            return []
+        live = [task for task in mine if task.current_state in LIVE_TASK_STATES]
+        return live if len(live) < 2 else sorted(live, key=lambda task: task.id)
+
+    def timers_of(self, token: Token) -> list[Timer]:
+        """The token's timers that are still set, as they were loaded or added."""
+        if self._timers_of is None:
+            self._timers_of = _by_token(self.timers)
+        return [timer for timer in self._timers_of.get(token.id, ()) if not timer.is_deleted]
+
+    def held_of(self, token: Token) -> list[Held]:
+        """The events that wait for the token's resume, in the order that they arrived in."""
+        if self._held_of is None:
+            self._held_of = _by_token(self.held)
+        mine = [held for held in self._held_of.get(token.id, ()) if not held.is_deleted]
+        return sorted(mine, key=lambda held: held.arrival)
+
+    def add_task(self, task: Task) -> None:
+        """Put a new task in."""
+        self.tasks[task.id] = task
+        if self._tasks_of is not None:
+            self._tasks_of.setdefault(task.token_id, []).append(task)
+
+    def add_timer(self, timer: Timer) -> None:
+        """Put a new timer in."""
+        self.timers.append(timer)
+        if self._timers_of is not None:
+            self._timers_of.setdefault(timer.token_id, []).append(timer)
+
+    def add_held(self, held: Held) -> None:
+        """Put a held event in."""
+        self.held.append(held)
+        if self._held_of is not None:
+            self._held_of.setdefault(held.token_id, []).append(held)
+
+
+def _by_token(rows: Iterable[_Row]) -> dict[int, list[_Row]]:
+    found: dict[int, list[_Row]] = {}
+    for row in rows:
+        found.setdefault(row.token_id, []).append(row)
+    return found
