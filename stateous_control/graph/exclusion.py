@@ -23,7 +23,6 @@ from stateous_control.graph.expressions import (
     Either,
     Expression,
     Not,
-    Operand,
 )
 from stateous_control.graph.models import Domain
 
@@ -83,10 +82,10 @@ def _written(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
-Link = tuple[Operand, str, Operand]
+Link = tuple[Expression, str, Expression]
 
 
-def _atoms(expression: Expression) -> Iterator[Operand | Link]:
+def _atoms(expression: Expression) -> Iterator[Expression | Link]:
     """Yield what a guard is made of: values taken as truth, and single comparisons."""
     match expression:
         case Both(parts) | Either(parts):
@@ -106,7 +105,7 @@ def _links(comparison: Comparison) -> Iterator[Link]:
 
 
 def _note(
-    atom: Operand | Link, literals: dict[Accessor, list[Any]], unknowns: dict[Any, tuple[Any, ...]]
+    atom: Expression | Link, literals: dict[Accessor, list[Any]], unknowns: dict[Any, tuple[Any, ...]]
 ) -> None:
     match atom:
         case Accessor():
@@ -125,7 +124,7 @@ def _note(
             return
 
 
-def _compared(left: Operand, operator: str, right: Operand) -> list[Any] | None:
+def _compared(left: Expression, operator: str, right: Expression) -> list[Any] | None:
     """Return the literals of a comparison that representatives can decide, or None for any other."""
     if isinstance(right, Constant) and isinstance(left, (Accessor, Constant)):
         if isinstance(right.value, list):
@@ -136,21 +135,21 @@ def _compared(left: Operand, operator: str, right: Operand) -> list[Any] | None:
     return None
 
 
-def _pair(left: Operand, operator: str, right: Operand) -> tuple[str, str, str]:
+def _pair(left: Expression, operator: str, right: Expression) -> tuple[str, str, str]:
     first, second = _text(left), _text(right)
     if "in" in operator:
         return ("in", first, second)
     return ("order", min(first, second), max(first, second))
 
 
-def _text(operand: Operand) -> str:
+def _text(operand: Expression) -> str:
     match operand:
         case Constant(value):
             return f"{type(value).__name__} {value!r}"
-        case Accessor():
+        case Accessor() | Branches():
             return operand.text
-        case Branches():
-            return operand.text
+        case _:
+            return repr(operand)
 
 
 def _holds(expression: Expression, case: Case) -> bool:
@@ -176,7 +175,7 @@ def _link_holds(link: Link, case: Case) -> bool:
     return (_FLIPPED[operator] if is_swapped else operator) in case[key]
 
 
-def _value(operand: Operand, case: Case) -> Any:
+def _value(operand: Expression, case: Case) -> Any:
     match operand:
         case Constant(value):
             return value
@@ -184,6 +183,8 @@ def _value(operand: Operand, case: Case) -> Any:
             return case[operand]
         case Branches():
             return case[_text(operand)]
+        case _:
+            return _holds(operand, case)
 
 
 def _representatives(domain: Domain, literals: Iterable[Any]) -> list[Any]:
@@ -191,11 +192,13 @@ def _representatives(domain: Domain, literals: Iterable[Any]) -> list[Any]:
     if domain.values is not None:
         return list(domain.values)
     found: list[Any] = [None] if "null" in domain.kinds else []
-    if "boolean" in domain.kinds:
-        found += [False, True]
-    numbers = sorted({0, *(value for value in literals if isinstance(value, (int, float)))})
+    numbers = sorted(
+        {0, *(value for value in literals if isinstance(value, (int, float)) and abs(value) != math.inf)}
+    )
     if domain.kinds & {"integer", "number"}:
         found += _numbers(numbers, domain, is_whole="number" not in domain.kinds)
+    if "boolean" in domain.kinds:
+        found += [False, True]
     if "string" in domain.kinds:
         found += _texts(sorted({"", *(value for value in literals if isinstance(value, str))}))
     if "array" in domain.kinds:

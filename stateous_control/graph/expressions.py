@@ -51,14 +51,11 @@ class Branches:
     text: str
 
 
-Operand = Constant | Accessor | Branches
-
-
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """``a < b`` or a chain of such: `operators` has one item fewer than `operands`."""
 
-    operands: tuple[Operand, ...]
+    operands: tuple[Expression, ...]
     operators: tuple[str, ...]
 
 

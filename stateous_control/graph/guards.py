@@ -7,11 +7,12 @@ hostile text gets one sentence, like any other that is no guard. `reading.py` pa
 from __future__ import annotations
 
 import ast
-import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
+
+from stateous_contract.limits import INTEGER_DIGITS_MAX
 
 from stateous_control.graph.expressions import (
     Accessor,
@@ -22,14 +23,13 @@ from stateous_control.graph.expressions import (
     Either,
     Expression,
     Not,
-    Operand,
     Test,
     test_of,
 )
 
-GUARD_CHARS_MAX: Final = 16_384
+GUARD_CHARS_MAX: Final = 65_536
 GUARD_DEPTH_MAX: Final = 64
-INTEGER_BITS_MAX: Final = 14_000
+_INTEGER_END: Final = 10**INTEGER_DIGITS_MAX
 
 _CONSTANTS: Final = {"true": True, "false": False, "null": None}
 _BRANCH_NAMES: Final = frozenset({"workflow", "token", "status", "final"})
@@ -85,6 +85,7 @@ class Guard:
 def parse_guard(text: str) -> Guard:
     """Parse the text of a guard.
 
+    A comparison in parentheses may be compared in its turn: ``(payload.a == 1) == ctx['b']``.
     Raises GuardInvalid, and nothing else, for text that is outside the grammar of C.4, or too long or deep.
     """
     stripped = text.strip()
@@ -149,10 +150,10 @@ class _Parser:
             if symbol.endswith("in") and not _may_contain(right):
                 raise GuardInvalid(f"the right side of '{symbol}' must be a list or something looked up")
             symbols.append(symbol)
-        operands = tuple(self._operand(value) for value in (node.left, *node.comparators))
+        operands = tuple(self.expression(value) for value in (node.left, *node.comparators))
         return Comparison(operands, tuple(symbols))
 
-    def _operand(self, node: ast.expr) -> Operand:  # noqa: PLR0911 - one return a kind
+    def _operand(self, node: ast.expr) -> Constant | Accessor | Branches:  # noqa: PLR0911 - one return a kind
         match node:
             case ast.List(elts=items):
                 return Constant([self._scalar(item) for item in items])
@@ -206,9 +207,7 @@ class _Parser:
         value = node.value
         if isinstance(value, bool):
             raise GuardInvalid(f"'{value}' is not a word of guards; write {str(value).lower()}")
-        if isinstance(value, float) and math.isinf(value):
-            raise GuardInvalid(f"the number {self._source(node)} is too large")
-        if isinstance(value, int) and value.bit_length() > INTEGER_BITS_MAX:
+        if isinstance(value, int) and value >= _INTEGER_END:
             raise GuardInvalid("a number is too large")
         assert isinstance(value, (int, float))
         return value
@@ -224,6 +223,4 @@ class _Parser:
 
 
 def _may_contain(node: ast.expr) -> bool:
-    if isinstance(node, ast.Name):
-        return node.id in _BRANCH_NAMES
     return isinstance(node, (ast.List, ast.Subscript, ast.Attribute, ast.Call))

@@ -61,23 +61,21 @@ def start(machine: Machine, context: Mapping[str, Any]) -> Transition | Unrouted
 def _choose(
     candidates: Sequence[Transition], context: Mapping[str, Any], payload: Any, counts: Mapping[str, int]
 ) -> Transition | Unrouted:
-    event = candidates[0].event
-    fields: Mapping[str, Any] | None = None
-    holding: list[Transition] = []
-    for candidate in candidates:
-        guard = candidate.guard
-        if guard is None:
-            continue
+    event = candidates[0].event or START
+    guarded = [(candidate, candidate.guard) for candidate in candidates if candidate.guard is not None]
+    fields, has_counted = _NOTHING, False
+    for _, guard in guarded:
         reads = guard.reads
-        if fields is None and (reads.payload or reads.branches):
+        if (reads.payload or reads.branches) and fields is _NOTHING:
             fields = decode(payload) or _NOTHING
-        if event in reads.counts:
-            assert event is not None
-            counts = {**counts, event: counts.get(event, 0) + 1}
-        branches = _branches(fields) if reads.branches and event == JOINED else ()
-        keys = decode_keys(context, reads.context) if reads.context else _NOTHING
-        if guard.holds(keys, fields or _NOTHING, counts, branches):
-            holding.append(candidate)
+        if event in reads.counts and not has_counted:
+            counts, has_counted = {**counts, event: counts.get(event, 0) + 1}, True
+    branches = _branches(fields) if event == JOINED else ()
+    holding = [
+        candidate
+        for candidate, guard in guarded
+        if guard.holds(decode_keys(context, guard.reads.context), fields, counts, branches)
+    ]
     return _only(candidates, holding)
 
 
@@ -94,6 +92,6 @@ def _only(candidates: Sequence[Transition], holding: Sequence[Transition]) -> Tr
     return Unrouted(f"no guard holds for {what}, and no transition is the otherwise")
 
 
-def _branches(payload: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
-    found = (payload or _NOTHING).get("branches")
+def _branches(payload: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    found = payload.get("branches")
     return [branch for branch in found if isinstance(branch, dict)] if isinstance(found, list) else []

@@ -52,16 +52,18 @@ def compile_check(model: str, schemas: Mapping[str, Any]) -> Check:
     return check
 
 
-def check_context(machine: Machine, context: Mapping[str, Any], *, what: str = "the context") -> None:
+def check_context(
+    machine: Machine, context: Mapping[str, Any], *, found: str = "the context breaks the schema"
+) -> None:
     """Check a whole context, after defaults and writes; values are `Raw` texts or decoded.
 
-    Raises Refused(INVALID_CONTEXT) with a sentence that says where and why; `what` is the sentence's subject.
+    Raises Refused(INVALID_CONTEXT) with a sentence that says where and why; it begins with `found`.
     """
     if machine.context_check is None:
         return
     problems = _problems(machine.context_check, decode_all(context))
     if problems:
-        raise Refused(Code.INVALID_CONTEXT, f"{what} breaks the schema: {'; '.join(problems)}")
+        raise Refused(Code.INVALID_CONTEXT, f"{found}: {'; '.join(problems)}")
 
 
 def check_payload(machine: Machine, event: str, payload: Any = None) -> None:

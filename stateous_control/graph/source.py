@@ -20,7 +20,7 @@ from stateous_contract.limits import BODY_BYTES_MAX, DEPTH_MAX, INTEGER_DIGITS_M
 from stateous_control.graph.document import Fault, Path, WorkflowInvalid
 
 WORKFLOW_BYTES_MAX: Final = BODY_BYTES_MAX
-_INTEGER_BITS_MAX: Final = 14_000
+_INTEGER_END: Final = 10**INTEGER_DIGITS_MAX
 _TOO_DEEP: Final = f"it is nested more than {DEPTH_MAX} levels deep"
 
 # The scalars of YAML 1.2's core schema; whatever matches none of them is text.
@@ -292,7 +292,7 @@ def _plain(text: str) -> Any:
 
 
 def _bounded(text: str, base: int) -> int:
-    if len(text) > INTEGER_DIGITS_MAX or (number := int(text, base)).bit_length() > _INTEGER_BITS_MAX:
+    if len(text) > INTEGER_DIGITS_MAX or abs(number := int(text, base)) >= _INTEGER_END:
         raise ValueError(f"a number has more than {INTEGER_DIGITS_MAX} digits")
     return number
 

@@ -12,10 +12,12 @@ from typing import Any
 
 from msgspec import Raw
 
+_decode = json.JSONDecoder().decode
+
 
 def decode(value: Any) -> Any:
     """Return the value that a `Raw` text stands for; anything else is a value already."""
-    return json.loads(str(value, "utf-8")) if isinstance(value, Raw) else value
+    return _decode(str(value, "utf-8")) if isinstance(value, Raw) else value
 
 
 def decode_keys(values: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
