@@ -25,7 +25,7 @@ DOORS: dict[str, dict[str, list[str]]] = {
         "yaml": [f"{AGENT}/yaml_file.py"],
         "sqlite3": [f"{AGENT}/outbox.py"],
         "structlog": [f"{AGENT}/logs.py"],
-        "anyio": [f"{AGENT}/*.py", CLI],
+        "anyio": [f"{AGENT}/*.py", CLI, "stateous_supervisor/demo/course.py"],
         "msgspec": ["stateous_supervisor/*/*.py"],
         "typer": [CLI],
         "pydantic": ["stateous_supervisor/sdk/payloads.py"],
@@ -38,6 +38,22 @@ PURE = [
     "stateous_control/rules/*.py",
     f"{AGENT}/assignment.py",
     f"{AGENT}/cadence.py",
+    *(
+        f"stateous_supervisor/scaffold/{name}.py"
+        for name in (
+            "annotations",
+            "changes",
+            "codegen",
+            "document",
+            "identifiers",
+            "keys",
+            "literals",
+            "models",
+        )
+    ),
+    "stateous_supervisor/scaffold/schemas.py",
+    "stateous_supervisor/scaffold/stubs.py",
+    "stateous_supervisor/demo/story.py",
 ]
 
 TOO_LONG: list[str] = []
