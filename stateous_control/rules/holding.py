@@ -10,18 +10,10 @@ from typing import Final
 from stateous_contract.codes import Code, Refused
 from stateous_contract.states import TaskState, TaskStatus
 
-from stateous_control.rules.book import Book, Task
+from stateous_control.rules.book import Task
 from stateous_control.rules.views import task_status
 
 _BEGUN: Final = frozenset({TaskStatus.CLAIMED, TaskStatus.WAITING})
-
-
-def find_task(book: Book, number: int) -> Task:
-    """Return the task with this id. Raises Refused(TASK_NOT_FOUND)."""
-    task = book.tasks.get(number)
-    if task is None:
-        raise Refused(Code.TASK_NOT_FOUND, f"no task has the id {number}")
-    return task
 
 
 def check_attempt(task: Task, attempt: int | None) -> None:

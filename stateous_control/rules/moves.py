@@ -51,7 +51,7 @@ def ready(token: Token, task: Task, at: datetime) -> None:
     task.is_changed = True
 
 
-def start_token(book: Book, graph: Graph, name: str, owner: str, context: Raw | None) -> Token:
+def start_token(book: Book, graph: Graph, *, name: str, owner: str, context: Raw | None) -> Token:
     """Start a token and queue the task of its first state (S3-79).
 
     `context` is an object or None; the model's defaults are filled in. Raises Refused(INVALID_CONTEXT).

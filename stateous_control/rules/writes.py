@@ -39,7 +39,7 @@ def check_writes(
     merged = token.context
     if values:
         merged = {**merged, **values}
-        check_context(machine, merged, what="the context with these changes")
+        check_context(machine, merged)
     for schedule in schedules or ():
         _check_schedule(machine, schedule)
     return Writes(values, merged, schedules or ())
