@@ -1,6 +1,6 @@
 """The PostgreSQL that comes as a wheel, started by a door of our own, for people without a server."""
 
-from stateous_control.embedded.housing import CannotStart
+from stateous_control.embedded.housing import CannotStart, InUse
 from stateous_control.embedded.postgres import EmbeddedPostgres
 
-__all__ = ["CannotStart", "EmbeddedPostgres"]
+__all__ = ["CannotStart", "EmbeddedPostgres", "InUse"]

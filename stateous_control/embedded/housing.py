@@ -25,6 +25,10 @@ class CannotStart(Exception):
     """The embedded PostgreSQL cannot run here. The text is one plain sentence, with the way out."""
 
 
+class InUse(CannotStart):
+    """Another process has this data folder."""
+
+
 WAYS_OUT = (
     "run stateous-control as an ordinary user, or give it a PostgreSQL server with STATEOUS_DATABASE_URL "
     "or --database-file"

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Final
 from urllib.parse import quote
 
-from stateous_control.embedded.housing import CannotStart, Housing, find_housing
+from stateous_control.embedded.housing import CannotStart, Housing, InUse, find_housing
 from stateous_control.embedded.launch import NOBODY
 from stateous_control.embedded.spawn import run, spawn
 
@@ -239,7 +239,7 @@ def _lock(data: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise CannotStart(
+        raise InUse(
             f"another control plane uses the data folder {data}; stop it, give this one another --data, "
             "or let both use one PostgreSQL server"
         ) from None

@@ -1,0 +1,72 @@
+"""Follows one token until it ends, live. An outage meanwhile is waited out: the history is still there afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from stateous_control.cli.client import Client, quoted
+from stateous_control.cli.exits import Exit, Failure
+from stateous_control.cli.screen import remark
+from stateous_control.cli.story import ENDS
+
+PAUSE_S: Final = 0.2
+OUTAGE_S_MAX: Final = 300.0
+PAGE: Final = 1_000
+
+Entry = Mapping[str, Any]
+
+
+def read_history(client: Client, name: str, *, after: int = 0) -> list[dict[str, Any]]:
+    """Return all entries after `after`, page by page; a control plane that knows no pages gives all at once."""
+    entries: list[dict[str, Any]] = []
+    while True:
+        last = entries[-1]["seq"] if entries else after
+        query = {"after": str(last), "limit": str(PAGE)}
+        page = [
+            each for each in client.get(f"/tokens/{quoted(name)}/history", query).value if each["seq"] > last
+        ]
+        entries += page
+        if len(page) < PAGE:
+            return entries
+
+
+def follow(
+    client: Client, name: str, show: Callable[[Entry], None]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Show each entry as it comes, until the token has ended; return the token and its history."""
+    seen: list[dict[str, Any]] = []
+    while not any(entry["kind"] in ENDS for entry in seen):
+        after = seen[-1]["seq"] if seen else 0
+        fresh = _through_outages(
+            lambda after=after: read_history(client, name, after=after), is_first=not seen
+        )
+        for entry in fresh:
+            show(entry)
+        seen += fresh
+        if not fresh:
+            time.sleep(PAUSE_S)
+    token: dict[str, Any] = client.get(f"/tokens/{quoted(name)}").value
+    return token, seen
+
+
+def exit_of(token: Mapping[str, Any]) -> Exit:
+    """Return how a command ends that waited for this token."""
+    return Exit.OK if token.get("status") == "completed" else Exit.FAILED
+
+
+def _through_outages(ask: Callable[[], list[dict[str, Any]]], *, is_first: bool) -> list[dict[str, Any]]:
+    deadline = time.monotonic() + OUTAGE_S_MAX
+    pause_s, is_told = PAUSE_S, False
+    while True:
+        try:
+            return ask()
+        except Failure as failure:
+            if failure.exit_code is not Exit.UNREACHED or is_first or time.monotonic() > deadline:
+                raise
+            if not is_told:
+                remark(f"{failure.sentence}; trying again")
+                is_told = True
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 2, 2.0)

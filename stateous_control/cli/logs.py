@@ -1,0 +1,40 @@
+"""Where the log goes and how it looks: stderr, for people on a terminal, one JSON object a line otherwise."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import Any
+
+import structlog
+
+
+def configure() -> None:
+    """Set up the log for a server process, ours and that of the libraries."""
+    is_terminal = sys.stderr.isatty()
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    if is_terminal:
+        last: Any = structlog.dev.ConsoleRenderer(colors=not os.environ.get("NO_COLOR"))
+    else:
+        shared.append(structlog.processors.format_exc_info)
+        last = structlog.processors.JSONRenderer()
+    structlog.configure(
+        processors=[*shared, last],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, last],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(logging.WARNING)

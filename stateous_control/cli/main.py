@@ -1,0 +1,101 @@
+"""`stateous-control`: the control plane on the command line. Maps whatever happens to an exit code and a sentence.
+
+Heavy imports are made by the commands themselves, so that ``--help`` and the client commands start quickly.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from typing import Annotated, Any
+
+import typer
+
+from stateous_control.cli import compiling, serving, supervisors, tokens
+from stateous_control.cli.exits import Exit, Failure
+from stateous_control.cli.screen import clean, document, remark, say
+
+# Typer's own words for a wrong command line, whichever copy of Click they come from.
+_UsageError: Any = typer.BadParameter.__mro__[1]
+
+app = typer.Typer(
+    name="stateous-control",
+    no_args_is_help=True,
+    add_completion=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="The control plane: keeps tokens that move through a graph of states, and gives out their tasks.",
+    epilog="Exit codes: 0 ok, 1 the outcome is a failure, 64 command line, 69 not reached, 70 a mistake of ours, "
+    "73 no data folder, 75 in use, 76 refused, 78 bad file, 130 Ctrl-C.",
+)
+app.command()(serving.serve)
+app.command()(serving.migrate)
+app.command("compile")(compiling.compile_)
+app.add_typer(tokens.app, name="token")
+app.add_typer(supervisors.app, name="supervisor")
+app.command()(serving.unit)
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)
+    ] = False,
+    debug: Annotated[  # noqa: ARG001 - read where it is acted on, in `run`
+        bool, typer.Option("--debug", help="Show tracebacks of mistakes of ours.")
+    ] = False,
+) -> None:
+    """The control plane: keeps tokens that move through a graph of states, and gives out their tasks."""
+    if version:
+        say(f"stateous-control {metadata.version('stateous-supervisor')}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command of this process and end with its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command line; return its exit code. Says what went wrong, on stderr and, with ``--json``, as a document."""
+    try:
+        try:
+            result = app(list(arguments), standalone_mode=False)
+        finally:
+            sys.stdout.flush()
+    except Failure as failure:
+        return _fail(arguments, failure)
+    except _UsageError as error:
+        if "NoArgs" in type(error).__name__:  # the message is the help text
+            remark(error.format_message())
+            return Exit.USAGE
+        return _fail(arguments, Failure(Exit.USAGE, error.format_message()))
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail(arguments, Failure(Exit.INTERRUPTED, "interrupted"))
+    except BrokenPipeError:
+        # Whoever read us has seen enough. The interpreter must not try to flush once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.PIPE_CLOSED
+    except Exception as error:
+        # The outermost boundary: a mistake of ours is one sentence, unless somebody wants to see more.
+        if "--debug" in arguments:
+            raise
+        sentence = f"stateous-control made a mistake: {type(error).__name__}: {error} (--debug shows where)"
+        return _fail(arguments, Failure(Exit.FAULT, sentence))
+    return result if isinstance(result, int) else Exit.OK
+
+
+def _fail(arguments: Sequence[str], failure: Failure) -> int:
+    for line in failure.sentence.splitlines():
+        remark(f"error: {clean(line)}")
+    if "--json" in arguments:
+        try:
+            document({"error": failure.sentence, "code": failure.code})
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return failure.exit_code

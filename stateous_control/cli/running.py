@@ -1,0 +1,119 @@
+"""Runs the control plane until it is told to stop: schema, engine, web server, and an embedded PostgreSQL beneath.
+
+The heavy half of `serve`, imported only by it and by `migrate`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import structlog
+import uvloop
+
+from stateous_control.cli.exits import Exit, Failure
+from stateous_control.engine.operations import ControlPlane
+from stateous_control.http.server import serve, url_of
+from stateous_control.store import migrate
+from stateous_control.store.failures import StartRefused, Unavailable
+from stateous_control.store.pool import Pool
+
+if TYPE_CHECKING:
+    from stateous_control.embedded import EmbeddedPostgres
+    from stateous_control.graph.document import Graph
+
+log = structlog.get_logger("stateous.control")
+
+WATCH_S: Final = 0.5
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `serve` was told. Times in seconds; `names` are host names that a proxy in front may use."""
+
+    lease_s: float
+    heartbeat_s: float
+    sweep_s: float
+    retry_delay_s: float
+    is_migrating: bool
+    names: frozenset[str]
+    version: str
+
+
+def run(work: Callable[[], Awaitable[Result]]) -> Result:
+    """Run `work` on a loop of its own. What the database refuses becomes a `Failure`."""
+
+    async def main() -> Result:
+        return await work()
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(main())
+    except StartRefused as error:
+        raise Failure(Exit.REFUSED, str(error)) from None
+    except Unavailable as error:
+        raise Failure(Exit.UNREACHED, error.sentence) from None
+
+
+async def migrated(url: str) -> list[str]:
+    """Bring the schema up to date and return the names of what was applied."""
+    pool = Pool(url, connections_max=1)
+    try:
+        return await migrate.migrate(pool)
+    finally:
+        await pool.close()
+
+
+async def serve_until_stopped(
+    url: str,
+    embedded: EmbeddedPostgres | None,
+    graph: Graph | None,
+    listener: socket.socket,
+    settings: Settings,
+    on_listening: Callable[[str], None],
+) -> bool:
+    """Serve until a signal comes; return whether the stop was orderly."""
+    if settings.is_migrating:
+        applied = await migrated(url)
+        if applied:
+            log.info("schema.migrated", files=applied)
+    watcher = asyncio.create_task(_watch(embedded)) if embedded is not None else None
+    try:
+        async with ControlPlane(
+            url,
+            graph=graph,
+            lease_s=settings.lease_s,
+            heartbeat_s=settings.heartbeat_s,
+            sweep_s=settings.sweep_s,
+            retry_delay_s=settings.retry_delay_s,
+            version=settings.version,
+        ) as plane:
+            here = url_of(listener)
+
+            def listening() -> None:
+                log.info(
+                    "server.started", url=here, workflow=plane.graph.workflow, checksum=plane.graph.checksum
+                )
+                on_listening(here)
+
+            is_orderly = await serve(plane, listener, names=settings.names, on_listening=listening)
+            log.info("server.stopped", orderly=is_orderly)
+            return is_orderly
+    finally:
+        if watcher is not None:
+            watcher.cancel()
+            with suppress(asyncio.CancelledError):
+                await watcher
+
+
+async def _watch(embedded: EmbeddedPostgres) -> None:
+    """Start the embedded PostgreSQL again when it died by itself. Clients get 503 meanwhile and lose nothing."""
+    while True:
+        await asyncio.sleep(WATCH_S)
+        if embedded.revive():
+            log.warning("postgres.restarted", log=str(embedded.log))

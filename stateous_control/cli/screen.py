@@ -1,0 +1,60 @@
+"""What people and scripts read: data on stdout, everything else on stderr.
+
+Nothing that came from elsewhere reaches a terminal with its control characters: a note must not move a cursor.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+# C0, DEL, C1, and the marks that reorder text.
+_UNSAFE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]+")
+_COLOURS: Final = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "faint": "2", "bold": "1"}
+
+
+def clean(text: object) -> str:
+    """Return text that is safe to show in one line."""
+    return _UNSAFE.sub(" ", str(text)).strip()
+
+
+def say(line: str) -> None:
+    """Print a line of data."""
+    print(line, flush=sys.stdout.isatty())
+
+
+def remark(line: str) -> None:
+    """Tell a person something beside the data."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def document(value: Any) -> None:
+    """Print one JSON document."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+    print(text, flush=True)
+
+
+def is_colourful() -> bool:
+    """Say whether stdout is a terminal that shows colours, and nobody asked for none."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def coloured(text: str, colour: str | None) -> str:
+    """Return `text` in a colour where stdout shows colours."""
+    if colour is None or not is_colourful():
+        return text
+    return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a table with columns as wide as they need to be. The last one is never padded."""
+    cells = [list(head), *([clean(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+    for number, row in enumerate(cells):
+        padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        line = "  ".join(padded).rstrip()
+        say(coloured(line, "bold") if number == 0 else line)

@@ -1,0 +1,138 @@
+"""The commands of the server side: serve, migrate, and the unit file for systemd."""
+
+from __future__ import annotations
+
+import os
+import signal
+from importlib import metadata, resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from stateous_control.cli import databases
+from stateous_control.cli.exits import Exit, Failure
+from stateous_control.cli.options import AsJson, Data, Database, DatabaseFile
+from stateous_control.cli.screen import clean, document, say
+
+if TYPE_CHECKING:
+    from stateous_control.graph.document import Graph
+
+
+def serve(
+    workflow: Annotated[
+        Path | None, typer.Argument(help="The workflow file (YAML or JSON). Default: the one on record.")
+    ] = None,
+    listen: Annotated[str, typer.Option(help="Where to listen; port 0 takes a free one.")] = "127.0.0.1:8080",
+    data: Data = None,
+    database: Database = None,
+    database_file: DatabaseFile = None,
+    migrate_: Annotated[
+        bool, typer.Option("--migrate/--no-migrate", help="Bring an old schema up to date first.")
+    ] = True,
+    lease: Annotated[
+        float, typer.Option(help="Seconds that a claimed task is held without a heartbeat.")
+    ] = 120.0,
+    heartbeat: Annotated[float, typer.Option(help="Seconds between the heartbeats of a supervisor.")] = 30.0,
+    sweep: Annotated[
+        float, typer.Option(help="Seconds between looks for ended leases and due timers.")
+    ] = 1.0,
+    retry_delay: Annotated[
+        float,
+        typer.Option(help="Seconds before the first retry of a failed attempt; later ones wait longer."),
+    ] = 1.0,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A host name that a proxy in front uses.")
+    ] = None,
+) -> int:
+    """Serve a workflow until SIGTERM or Ctrl-C. Without a database it brings its own PostgreSQL."""
+    _check_times(lease, heartbeat, sweep, retry_delay)
+    url = databases.server_url(database, database_file, data, os.environ)
+    graph = _load(workflow) if workflow is not None else None
+    signal.signal(signal.SIGTERM, _end)
+    from stateous_control.cli import logs, running
+    from stateous_control.http.server import Address, CannotListen, bind
+
+    logs.configure()
+    try:
+        address = Address.parse(listen)
+    except CannotListen as error:
+        raise Failure(Exit.USAGE, str(error)) from None
+    try:
+        listener = bind(address)
+    except CannotListen as error:
+        raise Failure(Exit.IN_USE, str(error)) from None
+    settings = running.Settings(
+        lease_s=lease,
+        heartbeat_s=heartbeat,
+        sweep_s=sweep,
+        retry_delay_s=retry_delay,
+        is_migrating=migrate_,
+        names=frozenset(name.lower() for name in allow_host or ()),
+        version=metadata.version("stateous-supervisor"),
+    )
+    with listener, databases.opened(url, databases.data_folder(data, os.environ)) as (used, embedded):
+        is_orderly = running.run(
+            lambda: running.serve_until_stopped(used, embedded, graph, listener, settings, _tell)
+        )
+    return Exit.OK if is_orderly else Exit.FAILED
+
+
+def migrate(
+    data: Data = None, database: Database = None, database_file: DatabaseFile = None, as_json: AsJson = False
+) -> None:
+    """Bring the database's schema up to date. Safe while control planes of the new version start."""
+    from stateous_control.cli import running
+
+    url = databases.server_url(database, database_file, data, os.environ)
+    with databases.opened(url, databases.data_folder(data, os.environ)) as (used, _embedded):
+        applied = running.run(lambda: running.migrated(used))
+    if as_json:
+        document({"applied": applied})
+        return
+    for name in applied:
+        say(f"applied {name}")
+    if not applied:
+        say("the schema is up to date")
+
+
+def unit() -> None:
+    """Print a unit file for systemd; docs/how-to/run-the-control-plane.md says how to use it."""
+    say(resources.files("stateous_control.cli").joinpath("stateous-control.service").read_text().rstrip())
+
+
+def _check_times(lease: float, heartbeat: float, sweep: float, retry_delay: float) -> None:
+    if not 0 < heartbeat < lease <= 86_400:
+        raise Failure(
+            Exit.USAGE,
+            f"--lease is {lease:g} and --heartbeat {heartbeat:g}; a lease must be longer than a heartbeat's "
+            "interval, and both more than 0 and at most a day",
+        )
+    if not 0 < sweep <= 3_600:
+        raise Failure(Exit.USAGE, f"--sweep is {sweep:g}; it must be more than 0 and at most an hour")
+    if not 0 <= retry_delay <= 86_400:
+        raise Failure(Exit.USAGE, f"--retry-delay is {retry_delay:g}; it must be 0 to a day")
+
+
+def _load(file: Path) -> Graph:
+    from stateous_control.cli.compiling import read_bytes
+    from stateous_control.graph.compiler import load_file
+    from stateous_control.graph.document import WorkflowInvalid
+
+    try:
+        return load_file(read_bytes(file), name=file.name)
+    except WorkflowInvalid as error:
+        raise Failure(
+            Exit.BAD_FILE,
+            "\n".join(clean(f"{file}: {fault}") for fault in error.faults),
+            code="invalid_workflow",
+        ) from None
+
+
+def _tell(url: str) -> None:
+    print(f"listening on {url}", flush=True)
+
+
+def _end(_number: int, _frame: object) -> NoReturn:
+    """End a start that is still under way, so that what it started is stopped too."""
+    raise SystemExit(Exit.OK)
