@@ -67,6 +67,11 @@ def beat_deadline_s(heartbeat_s: float) -> float:
     return min(BEAT_DEADLINE_MAX_S, max(1.0, heartbeat_s / 2))
 
 
+def claim_wait_s(offered_s: float, lease_s: float) -> float:
+    """Return how long a claim waits: never most of its lease, which is counted from when it was sent."""
+    return min(offered_s, lease_s / 4)
+
+
 def poll_s(luck: float) -> float:
     """Return the pause of an idle agent on a control plane that cannot wait, a little spread."""
     return POLL_S * (0.9 + 0.2 * luck)

@@ -11,21 +11,20 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
-import httpx
 
 from stateous_supervisor.agent.faults import Denied, PeerViolation, Unreachable
+
+if TYPE_CHECKING:
+    import httpx
 
 CONNECTIONS_MAX: Final = 16
 KEEPALIVE_S: Final = 4.0  # below the 5 s after which uvicorn closes an idle connection
 ERROR_BYTES_MAX: Final = 65_536
 NO_ANSWER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 DENIED: Final = frozenset({401, 403})
-
-# The connection broke under the request: as likely as not it was closed while it was idle.
-_BROKEN: Final = (httpx.ReadError, httpx.WriteError, httpx.CloseError, httpx.RemoteProtocolError)
 
 
 class Answer(NamedTuple):
@@ -58,21 +57,32 @@ class Client:
     ) -> None:
         self._url = url
         self._key = key
-        self._http = httpx.AsyncClient(
-            transport=transport,
+        self._headers = {"user-agent": product, "accept": "application/json", "accept-encoding": "identity"}
+        self._transport = transport
+        self._options = options or {}
+        self._http: httpx.AsyncClient | None = None
+
+    def _open(self) -> httpx.AsyncClient:
+        """Make the client at the first call: httpx is imported while the host loads the folder."""
+        import httpx
+
+        connections = CONNECTIONS_MAX
+        return httpx.AsyncClient(
+            transport=self._transport,
             timeout=None,  # noqa: S113  each call has a total deadline instead
             follow_redirects=False,
             limits=httpx.Limits(
-                max_connections=CONNECTIONS_MAX,
-                max_keepalive_connections=CONNECTIONS_MAX,
+                max_connections=connections,
+                max_keepalive_connections=connections,
                 keepalive_expiry=KEEPALIVE_S,
             ),
-            headers={"user-agent": product, "accept": "application/json", "accept-encoding": "identity"},
-            **(options or {}),
+            headers=self._headers,
+            **self._options,
         )
 
     async def close(self) -> None:
-        await self._http.aclose()
+        if self._http is not None:
+            await self._http.aclose()
 
     async def call(
         self, method: str, path: str, body: bytes | None = None, *, deadline_s: float, bytes_max: int
@@ -84,24 +94,32 @@ class Client:
             PeerViolation: a redirect, or a body beyond `bytes_max`.
             Denied: 401 or 403.
         """
+        if self._http is None:
+            self._http = self._open()
+        import httpx
+
+        # The connection broke under the request: as likely as not it was closed while it was idle.
+        broken = (httpx.ReadError, httpx.WriteError, httpx.CloseError, httpx.RemoteProtocolError)
         try:
             with anyio.fail_after(deadline_s):
                 try:
-                    return await self._send(method, path, body, bytes_max)
-                except _BROKEN:
-                    return await self._send(method, path, body, bytes_max)
+                    return await self._send(self._http, method, path, body, bytes_max)
+                except broken:
+                    return await self._send(self._http, method, path, body, bytes_max)
         except TimeoutError:
             raise Unreachable(f"{self._url}{path} did not answer within {deadline_s:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             raise Unreachable(f"{self._url}{path} cannot be reached: {_describe(error)}") from None
 
-    async def _send(self, method: str, path: str, body: bytes | None, bytes_max: int) -> Answer:
+    async def _send(
+        self, http: httpx.AsyncClient, method: str, path: str, body: bytes | None, bytes_max: int
+    ) -> Answer:
         headers: dict[str, str] = {} if body is None else {"content-type": "application/json"}
         key = self._key()
         if key is not None:
             headers["authorization"] = f"Bearer {key}"
-        request = self._http.build_request(method, self._url + path, content=body, headers=headers)
-        response = await self._http.send(request, stream=True)
+        request = http.build_request(method, self._url + path, content=body, headers=headers)
+        response = await http.send(request, stream=True)
         try:
             self._judge(path, response)
             is_json = "json" in response.headers.get("content-type", "")

@@ -25,11 +25,10 @@ MEND: Final = "stateous-supervisor contract FOLDER"
 
 
 class Contact:
-    """What is known about the other side.
+    """What is known about the other side. Claims may go on while `is_open`; `opened` is called when they may.
 
     Args:
-        checksum: what the folder's contract was made for.
-        opened: called when claims may go on; they may while `is_open`.
+        checksum: reads what the folder's contract was made for.
     """
 
     def __init__(
@@ -39,7 +38,6 @@ class Contact:
         luck: random.Random,
         *,
         checksum: Callable[[], str],
-        opened: Callable[[], None] = lambda: None,
     ) -> None:
         self.is_open = False
         self.is_reached = False
@@ -47,13 +45,18 @@ class Contact:
         self._log = log
         self._luck = luck
         self._checksum = checksum
-        self._opened = opened
+        self.opened: Callable[[], None] = lambda: None
         self._wake = Wake()
         self._terms = anyio.Event()
         self._down_since: float | None = None
         self._failures = 0
         self._told_at = -math.inf
         self._differs: tuple[str, str] | None = None
+
+    @property
+    def has_terms(self) -> bool:
+        """Whether the control plane has ever said what it offers."""
+        return self._terms.is_set()
 
     async def wait_for_terms(self) -> None:
         """Return once the control plane has said what it offers."""
@@ -118,7 +121,7 @@ class Contact:
                 self._log.tell("contract.agreed", checksum=offered)
             self._differs = None
             self.is_open = True
-            self._opened()
+            self.opened()
             return
         self.is_open = False
         if self._differs != (ours, offered):

@@ -219,7 +219,7 @@ def _granted(raw: Raw) -> Granted | BadGrant:
         grant = _grant.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         return _bad(raw, f"the grant is not understood: {error}")
-    if grant.task < 1 or grant.attempt < 1:
+    if not (1 <= grant.task <= limits.TASK_ID_MAX and 1 <= grant.attempt <= limits.TASK_ID_MAX):
         return _bad(raw, f"the grant names task {grant.task} and attempt {grant.attempt}; both start at 1")
     if bytes(grant.context)[:1] != b"{" or bytes(grant.memory)[:1] != b"{":
         return _bad(raw, "context and memory of the grant must be objects")
@@ -233,7 +233,8 @@ def _bad(raw: Raw, sentence: str) -> BadGrant:
         ids = _ids.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return BadGrant(0, 0, sentence)
-    return BadGrant(max(ids.task, 0), max(ids.attempt, 0), sentence)
+    is_possible = 1 <= ids.task <= limits.TASK_ID_MAX and 1 <= ids.attempt <= limits.TASK_ID_MAX
+    return BadGrant(ids.task, ids.attempt, sentence) if is_possible else BadGrant(0, 0, sentence)
 
 
 def is_deeper(raw: Raw, depth_max: int) -> bool:

@@ -53,7 +53,7 @@ class _Line:
 
 
 class Delivery:
-    """What is to be delivered, and how. `tries` counts those that were not answered, for a stop that waits."""
+    """What is to be delivered. `tries` counts those that were not answered, for a stop that waits."""
 
     def __init__(
         self, control_plane: ControlPlane, journal: Journal, contact: Contact, luck: random.Random

@@ -91,6 +91,7 @@ class Hosts:
     Args:
         source: starts hosts.
         roster: gets what they say.
+        is_strict: refuse a folder with a file that does not load.
         changed: called when a host is ready or gone.
     """
 
@@ -101,6 +102,7 @@ class Hosts:
         log: Log,
         luck: random.Random,
         *,
+        is_strict: bool,
         changed: Callable[[], None],
     ) -> None:
         self.ready = anyio.Event()
@@ -109,6 +111,7 @@ class Hosts:
         self._log = log
         self._luck = luck
         self._changed = changed
+        self._is_strict = is_strict
         self._deaths = 0
 
     async def run(self) -> None:
@@ -139,7 +142,7 @@ class Hosts:
             await anyio.sleep(wait_s)
 
     def _welcome(self, host: Host) -> None:
-        check(host, is_strict=False)
+        self._check(host)
         for broken in host.broken:
             self._log.tell("folder.broken", file=broken.file, line=broken.line, error=broken.error)
         states = [routine.state for routine in host.routines]
@@ -147,6 +150,15 @@ class Hosts:
         self._roster.welcome(host)
         self.ready.set()
         self._changed()
+
+    def _check(self, host: Host) -> None:
+        """Refuse a folder that is not fit to start with; one that became so later is tried again (A-05)."""
+        try:
+            check(host, is_strict=self._is_strict and not self.ready.is_set())
+        except Fault as fault:
+            if not self.ready.is_set():
+                raise
+            raise HostUnusable(fault.sentence) from None
 
     async def _read(self, host: Host) -> None:
         while True:
@@ -156,11 +168,12 @@ class Hosts:
         """Take messages of a host; kinds that this agent does not know yet are nothing."""
         roster = self._roster
         for message in messages:
-            kind = type(message)
-            if kind is Outcome or kind is Began:
-                roster.happen((message.task, message.attempt), message)  # type: ignore[union-attr,arg-type]
-            elif kind is Noted or kind is Remembered:
-                roster.take_word(message)  # type: ignore[arg-type]
+            if isinstance(message, Outcome):
+                roster.end(message)
+            elif isinstance(message, Began):
+                roster.happen((message.task, message.attempt), message)
+            elif isinstance(message, Noted | Remembered):
+                roster.take_word(message)
             elif isinstance(message, Logged):
                 self._log_line(generation, message)
 

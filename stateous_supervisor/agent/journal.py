@@ -24,6 +24,7 @@ class Journal:
     """What stands between the loops and the outbox. `batch` is what the next commit writes."""
 
     def __init__(self, outbox: Outbox, log: Log) -> None:
+        self.mended: Callable[[], None] = lambda: None
         self.batch = Batch()
         self.is_writable = True
         self._outbox = outbox
@@ -84,6 +85,7 @@ class Journal:
     def _mend(self) -> None:
         if not self.is_writable:
             self.is_writable = True
+            self.mended()
             self._log.tell("outbox.mended", down_s=round(anyio.current_time() - self._down_since, 1))
 
     async def _commit(self, batch: Batch) -> None:

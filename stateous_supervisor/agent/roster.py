@@ -58,16 +58,21 @@ class Receiver(Protocol):
     generation: int
     routines: Sequence[frames.RoutineFacts]
 
+    @property
+    def is_stalled(self) -> bool: ...
+
     def send(self, messages: Sequence[frames.Frame]) -> None: ...
 
 
 class Roster:
     """The table of assignments, by task and attempt.
 
+    `freed`, `held` and `delivered` are called when a slot came free, something is held, a report was
+    delivered.
+
     Args:
         slots: how much may be held.
         timeouts: by state, after how long a routine is ended (A-20).
-        freed: called when a slot was freed.
     """
 
     def __init__(
@@ -79,7 +84,6 @@ class Roster:
         log: Log,
         slots: Slots,
         timeouts: Mapping[str, float | None],
-        freed: Callable[[], None] = lambda: None,
     ) -> None:
         self.assignments: dict[Key, Assignment] = {}
         self.slots = slots
@@ -89,7 +93,10 @@ class Roster:
         self._delivery = delivery
         self._log = log
         self._timeouts = timeouts
-        self._freed = freed
+        self.freed: Callable[[], None] = _nothing
+        self.held: Callable[[], None] = _nothing
+        self.delivered: Callable[[], None] = _nothing
+        self.is_draining = False
         self._host: Receiver | None = None
         self._raws: dict[Key, Raw] = {}
         self._waiting: list[Assignment] = []
@@ -159,7 +166,7 @@ class Roster:
             self.happen(key, Lost("attempt_over"))
 
     def recover(self, row: GrantRow | Envelope, *, has_outcome: bool) -> Assignment:
-        """Take in what an earlier process held: an attempt that nobody runs any more, or one with its outcome."""
+        """Take in what nobody runs here: an attempt of an earlier process, with its outcome or without."""
         now = anyio.current_time()
         assignment = Assignment(
             task=row.task,
@@ -174,11 +181,13 @@ class Roster:
             is_slot_free=True,
         )
         self.assignments[assignment.key] = assignment
+        self.held()
         return assignment
 
     def _add(self, assignment: Assignment) -> None:
         self.assignments[assignment.key] = assignment
         self.slots.take(assignment.state)
+        self.held()
 
     # Hosts.
 
@@ -238,14 +247,23 @@ class Roster:
             self.happen(assignment.key, died)
         return len(running)
 
+    def end(self, outcome: frames.Outcome) -> None:
+        """A routine ended. One that was cancelled for a stop is given back rather than failed (A-43)."""
+        key = (outcome.task, outcome.attempt)
+        if outcome.is_dropped and self.is_draining:
+            self.give_back(key, "drain")
+        else:
+            self.happen(key, outcome)
+
     def tell_host(self, messages: Sequence[frames.Frame]) -> None:
         """Send something to the host that has the work, if there is one."""
         if self._host is not None:
             self._host.send(messages)
 
     @property
-    def has_host(self) -> bool:
-        return self._host is not None
+    def is_ready(self) -> bool:
+        """Whether there is a host that takes work."""
+        return self._host is not None and not self._host.is_stalled
 
     # What happens.
 
@@ -267,7 +285,7 @@ class Roster:
                 self._keep(assignment, effect.report)
             case Free():
                 self.slots.give(assignment.state)
-                self._freed()
+                self.freed()
             case Send():
                 self._delivery.put(self._envelopes.pop(key))
             case Close():
@@ -305,16 +323,8 @@ class Roster:
         self._write(self._envelope(assignment, message.kind, msgspec.json.encode(message)))
 
     def _envelope(self, assignment: Assignment, kind: str, body: bytes) -> Envelope:
-        return Envelope(
-            self._journal.new_id(),
-            assignment.task,
-            assignment.attempt,
-            assignment.state,
-            assignment.token,
-            assignment.identity,
-            kind,
-            body,
-        )
+        a = assignment
+        return Envelope(self._journal.new_id(), a.task, a.attempt, a.state, a.token, a.identity, kind, body)
 
     def _write(self, envelope: Envelope) -> None:
         """Put a message into the next commit; one callback serves all messages of one commit."""
@@ -339,6 +349,7 @@ class Roster:
         code, error = result.code or str(result.status), result.error or ""
         if envelope.kind == "report":
             self.happen(key, DELIVERED if result.status < 400 else Declined(code=code, sentence=error))
+            self.delivered()
         elif result.status >= 400:
             names = {"task": envelope.task, "attempt": envelope.attempt, "token": envelope.token}
             self._log.tell("message.refused", message=envelope.kind, code=code, error=error, **names)
@@ -373,14 +384,14 @@ class Roster:
         return {"task": key[0], "attempt": key[1]} if assignment is None else self._names(assignment)
 
     def _names(self, assignment: Assignment) -> dict[str, object]:
-        return {
-            "task": assignment.task,
-            "attempt": assignment.attempt,
-            "token": assignment.token,
-            "state": assignment.state,
-        }
+        a = assignment
+        return {"task": a.task, "attempt": a.attempt, "token": a.token, "state": a.state}
 
     @property
     def running(self) -> list[Assignment]:
         """Those whose routine has not ended."""
         return [a for a in self.assignments.values() if a.phase in RUNNING]
+
+
+def _nothing() -> None:
+    """Stand in for a callback that nobody has set."""

@@ -1,4 +1,4 @@
-"""How many tasks may be claimed: free slots, in total and for each state's own limit (A-12). Pure counting."""
+"""How many tasks may be claimed: free slots, in total and by each state's own limit (A-12). Pure."""
 
 from __future__ import annotations
 

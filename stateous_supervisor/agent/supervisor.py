@@ -1,0 +1,310 @@
+"""One agent: its loops put together, what it does with what an earlier process left, and how it stops.
+
+Everything from outside comes in as an argument: control plane, outbox, source of hosts, log, chance, clock
+(the event loop's). `cli/run.py` brings real ones, a simulation brings doubles.
+"""
+
+from __future__ import annotations
+
+import random
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+from stateous_supervisor.agent.assignment import Identity
+from stateous_supervisor.agent.claims import Claims, NewId
+from stateous_supervisor.agent.contact import Contact
+from stateous_supervisor.agent.control_plane import ControlPlane
+from stateous_supervisor.agent.delivery import Delivery
+from stateous_supervisor.agent.faults import Exit, Fault
+from stateous_supervisor.agent.heartbeats import Heartbeats
+from stateous_supervisor.agent.hosts import Hosts, HostSource
+from stateous_supervisor.agent.journal import Journal
+from stateous_supervisor.agent.logs import Log
+from stateous_supervisor.agent.outbox import Outbox
+from stateous_supervisor.agent.roster import Roster
+from stateous_supervisor.agent.slots import Slots
+from stateous_supervisor.agent.stop import Stop
+from stateous_supervisor.agent.wake import Wake
+from stateous_supervisor.link.frames import Cancel
+
+CANCEL_S: Final = 3.0  # how long cancelled routines may clean up at the end of a drain
+INSIST_S: Final = 4.5
+LAST_TRY_S: Final = 1.0
+AGAIN_S: Final = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Duty:
+    """What this agent is to do.
+
+    Args:
+        identity: its name and this process's instance.
+        tasks: how many routines run at once.
+        tasks_by_state: states with a limit of their own.
+        timeouts: by state, in seconds.
+        drain_timeout_s: how long a stop waits for routines; None for ever.
+        checksum: reads what the folder's contract was made for.
+        is_strict: whether a file that does not load keeps the agent from starting.
+        url: only for the log.
+    """
+
+    identity: Identity
+    tasks: int
+    checksum: Callable[[], str]
+    tasks_by_state: Mapping[str, int] = field(default_factory=dict)
+    timeouts: Mapping[str, float | None] = field(default_factory=dict)
+    drain_timeout_s: float | None = None
+    is_strict: bool = False
+    url: str = ""
+
+
+class Supervisor:
+    """An agent that has not started. `run` is its life."""
+
+    def __init__(
+        self,
+        duty: Duty,
+        *,
+        control_plane: ControlPlane,
+        outbox: Outbox,
+        source: HostSource,
+        log: Log,
+        luck: random.Random,
+        new_id: NewId,
+        stop: Stop,
+    ) -> None:
+        self._duty = duty
+        self._control_plane = control_plane
+        self._outbox = outbox
+        self._log = log
+        self._stop = stop
+        self._wake = Wake()
+        self._hosts_over = anyio.Event()
+        self._hosts_scope = anyio.CancelScope()
+        self._claims_over = anyio.Event()
+        self._journal = Journal(outbox, log)
+        self._contact = Contact(control_plane, log, luck, checksum=duty.checksum)
+        self._delivery = Delivery(control_plane, self._journal, self._contact, luck)
+        self._roster = Roster(
+            control_plane=control_plane,
+            journal=self._journal,
+            delivery=self._delivery,
+            log=log,
+            slots=Slots(duty.tasks, duty.tasks_by_state),
+            timeouts=duty.timeouts,
+        )
+        self._heartbeats = Heartbeats(control_plane, self._contact, self._roster, log, luck)
+        self._claims = Claims(
+            control_plane=control_plane,
+            contact=self._contact,
+            journal=self._journal,
+            roster=self._roster,
+            log=log,
+            luck=luck,
+            identity=duty.identity,
+            new_id=new_id,
+        )
+        self._hosts = Hosts(source, self._roster, log, luck, is_strict=duty.is_strict, changed=self._changed)
+        self._contact.opened = self._journal.mended = self._roster.freed = self._changed
+        self._roster.held = self._heartbeats.look
+        self._roster.delivered = self._delivered
+
+    async def run(self) -> Exit:
+        """Serve until `stop` is asked for; return what the process should exit with.
+
+        Raises:
+            Fault: the folder or its interpreter cannot be used (78).
+        """
+        started_at = anyio.current_time()
+        fault: Fault | None = None
+        code = Exit.DONE
+        async with anyio.create_task_group() as loops:
+            try:
+                code = await self._serve(loops)
+            except Fault as found:
+                fault = found
+            loops.cancel_scope.cancel()
+        fault = fault or self._fault
+        if fault is not None:
+            raise fault
+        duration_s = round(anyio.current_time() - started_at, 1)
+        self._log.tell(
+            "supervisor.stopped", duration_s=duration_s, kept=self._delivery.depth, exit_code=int(code)
+        )
+        return code
+
+    _fault: Fault | None = None
+
+    async def _serve(self, loops: TaskGroup) -> Exit:
+        loops.start_soon(self._have_hosts)
+        loops.start_soon(self._keep_going, "journal", self._journal.run)
+        loops.start_soon(self._keep_going, "contact", self._contact.run)
+        loops.start_soon(self._keep_going, "delivery", lambda: self._delivery.run(self._roster.settle))
+        loops.start_soon(self._keep_going, "heartbeats", self._heartbeats.run)
+        self._tell_recovered()
+        async with anyio.create_task_group() as starting:
+            starting.start_soon(self._start_claims, loops)
+            await self._stop.asked.wait()
+            starting.cancel_scope.cancel()
+        return await self._end()
+
+    async def _start_claims(self, loops: TaskGroup) -> None:
+        await self._hosts.ready.wait()
+        duty = self._duty
+        self._log.tell(
+            "supervisor.started",
+            states=self._roster.states,
+            slots=duty.tasks,
+            url=duty.url,
+            supervisor=duty.identity.supervisor,
+            instance=duty.identity.instance,
+        )
+        self._recover_messages()
+        await self._contact.wait_for_terms()
+        self._recover_grants()
+        loops.start_soon(self._claim)
+
+    # What an earlier process left.
+
+    def _tell_recovered(self) -> None:
+        found = self._outbox.found
+        for sentence in found.aside:
+            self._log.tell("outbox.set_aside", record=sentence.split(":")[0], error=sentence)
+        counts = {"claims": len(found.claims), "grants": len(found.grants), "messages": len(found.messages)}
+        if any(counts.values()):
+            self._log.tell("outbox.copied" if found.is_copied else "outbox.recovered", **counts)
+
+    def _recover_messages(self) -> None:
+        """Finished outcomes go first (A-35); they are held until they are delivered."""
+        for envelope in self._outbox.found.messages:
+            if envelope.kind == "report":
+                self._roster.recover(envelope, has_outcome=True)
+            self._delivery.put(envelope)
+
+    def _recover_grants(self) -> None:
+        """Settle what an earlier process ran (A-46); on a copied box that is not ours to do."""
+        found = self._outbox.found
+        for row in found.grants:
+            if found.is_copied:
+                self._journal.batch.grants_over.append((row.task, row.attempt))
+            else:
+                self._roster.recover(row, has_outcome=False)
+                self._roster.give_back((row.task, row.attempt), "agent_died")
+        if found.is_copied:
+            self._journal.batch.claims_over += [row.request for row in found.claims]
+        self._journal.write_soon()
+
+    # Loops.
+
+    async def _have_hosts(self) -> None:
+        try:
+            with self._hosts_scope:
+                await self._keep_going("hosts", self._hosts.run)
+        except Fault as fault:
+            self._fault = fault
+            self._stop.ask("fault")
+        finally:
+            self._hosts_over.set()
+
+    async def _claim(self) -> None:
+        found = self._outbox.found
+        old = [] if found.is_copied else found.claims
+        try:
+            await self._keep_going("claims", lambda: self._claims.run(old))
+        finally:
+            self._claims_over.set()
+
+    async def _keep_going(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
+        """Run a loop for ever: a fault of ours in one of them must not end the others."""
+        while True:
+            try:
+                await loop()
+            except Fault:
+                raise
+            except Exception as error:  # the top of a loop: told in full, then on
+                trace = "".join(traceback.format_exception(error))
+                self._log.tell("loop.failed", loop=name, error=repr(error), traceback=trace)
+                await anyio.sleep(AGAIN_S)
+            else:
+                return
+
+    def _changed(self) -> None:
+        self._claims.look()
+        self._wake.ring()
+
+    def _delivered(self) -> None:
+        self._claims.look_again()
+        self._wake.ring()
+
+    # The end.
+
+    async def _end(self) -> Exit:
+        """Drain, unless and until somebody insists (A-43, A-44)."""
+        self._claims.stop()
+        if self._fault is not None:
+            return self._fault.exit_code
+        running = len(self._roster.running)
+        self._log.tell("supervisor.stopping", reason=self._stop.reason, running=running)
+        code = Exit.ABANDONED
+        async with anyio.create_task_group() as draining:
+            draining.start_soon(self._insist, draining.cancel_scope)
+            await self._drain()
+            code = Exit.DONE
+            draining.cancel_scope.cancel()
+        if code is Exit.ABANDONED:
+            with anyio.move_on_after(INSIST_S):
+                await self._abandon()
+        return code
+
+    async def _insist(self, scope: anyio.CancelScope) -> None:
+        await self._stop.insisted.wait()
+        scope.cancel()
+
+    async def _drain(self) -> None:
+        with anyio.move_on_after(self._duty.drain_timeout_s) as scope:
+            await self._until_no_routine_runs()
+        if scope.cancelled_caught:
+            self._cancel_all()
+            with anyio.move_on_after(CANCEL_S):
+                await self._until_no_routine_runs()
+        await self._end_hosts()
+        await self._journal.flush()
+        await self._deliver_rest()
+
+    async def _until_no_routine_runs(self) -> None:
+        if self._hosts.ready.is_set() and self._contact.has_terms:
+            await self._claims_over.wait()
+        while self._roster.running:
+            await self._wake.wait()
+
+    def _cancel_all(self) -> None:
+        self._roster.is_draining = True
+        running = self._roster.running
+        self._roster.tell_host([Cancel(task=a.task, attempt=a.attempt, cause="drain") for a in running])
+
+    async def _end_hosts(self) -> None:
+        """End the host; what still ran in it is given back once it cannot go on."""
+        self._hosts_scope.cancel()
+        await self._hosts_over.wait()
+        for assignment in self._roster.running:
+            self._roster.give_back(assignment.key, "drain")
+
+    async def _deliver_rest(self) -> None:
+        """Wait until all is delivered, or until one more try was not answered; the rest is kept."""
+        tries = self._delivery.tries
+        self._delivery.hurry()
+        while not self._delivery.is_empty and self._delivery.tries == tries:
+            if not self._contact.has_terms:
+                return
+            await self._wake.wait(anyio.current_time() + LAST_TRY_S)
+
+    async def _abandon(self) -> None:
+        await self._end_hosts()
+        with anyio.move_on_after(LAST_TRY_S):
+            await self._journal.flush()
+            await self._deliver_rest()
