@@ -5,9 +5,10 @@ Nothing is decided here. A name or task that is not in the book is the 404 of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from msgspec import Raw, UNSET
+from msgspec import Raw, UnsetType
 from stateous_contract.codes import Code, Refused
 from stateous_contract.messages import (
     ClaimRequest,
@@ -20,9 +21,11 @@ from stateous_contract.messages import (
 )
 
 from stateous_control.engine.gathering import Operation
-from stateous_control.engine.views import token_view
 from stateous_control.graph.document import Graph
-from stateous_control.rules.book import Task, Token
+from stateous_control.rules import notes, reports, steering
+from stateous_control.rules.book import Book, Task, Token
+from stateous_control.rules.moves import start_token
+from stateous_control.rules.views import token_view
 from stateous_control.store.books import OpenBook, Wanted
 
 
@@ -30,8 +33,6 @@ def start(graph: Graph, owner: str, name: str, context: Raw | None) -> Operation
     """Start a token, or find the one that has this name already."""
 
     def apply(opened: OpenBook) -> tuple[TokenView, bool]:
-        from stateous_control.rules.start import start_token
-
         known = opened.names.get((owner, name.lower()))
         if known is not None:
             if known.name != name:
@@ -40,7 +41,7 @@ def start(graph: Graph, owner: str, name: str, context: Raw | None) -> Operation
                     f"the token id {name!r} is taken by {known.name!r}: case makes no difference",
                 )
             return token_view(known), False
-        token = start_token(opened.book, graph, owner, name, context)
+        token = start_token(opened.book, graph, name=name, owner=owner, context=context)
         opened.names[owner, name.lower()] = token
         return token_view(token), True
 
@@ -53,10 +54,8 @@ def fire(
     """Fire an event; a key that was used before does nothing again."""
 
     def apply(opened: OpenBook) -> tuple[TokenView, bool]:
-        from stateous_control.rules.fire import fire_event
-
         token = _token(opened, owner, name)
-        is_duplicate = fire_event(opened.book, token, event, payload, key)
+        is_duplicate = steering.fire(opened.book, token, event, payload, key=key)
         return token_view(token), is_duplicate
 
     keys = set() if key is None else {(owner, name, key)}
@@ -64,14 +63,25 @@ def fire(
     return Operation(wanted, apply, frozenset({(owner, name.lower())}), 1)
 
 
-def steer(owner: str, name: str, verb: str) -> Operation[TokenView]:
-    """Pause, resume or cancel a token."""
+def pause(owner: str, name: str) -> Operation[TokenView]:
+    """Pause a token."""
+    return _steer(owner, name, steering.pause)
 
+
+def resume(owner: str, name: str) -> Operation[TokenView]:
+    """Resume a token; what was held gets its turn."""
+    return _steer(owner, name, steering.resume)
+
+
+def cancel(owner: str, name: str) -> Operation[TokenView]:
+    """Cancel a token."""
+    return _steer(owner, name, steering.cancel)
+
+
+def _steer(owner: str, name: str, rule: Callable[[Book, Token], None]) -> Operation[TokenView]:
     def apply(opened: OpenBook) -> TokenView:
-        from stateous_control.rules import steering
-
         token = _token(opened, owner, name)
-        getattr(steering, verb)(opened.book, token)
+        rule(opened.book, token)
         return token_view(token)
 
     wanted = Wanted(names={(owner, name)}, needs_timers=True)
@@ -88,20 +98,14 @@ def report(task_id: int, outcome: Report) -> Operation[TokenView]:
 
 
 def _report(opened: OpenBook, task_id: int, outcome: Report) -> TokenView:
-    from stateous_control.rules.report import report_outcome
-
-    task = _task(opened, task_id)
-    report_outcome(opened.book, task, outcome)
-    return token_view(opened.book.tokens[task.token_id])
+    return token_view(reports.report(opened.book, _task(opened, task_id), outcome))
 
 
 def note(task_id: int, text: str, attempt: int | None) -> Operation[None]:
     """Write a line of progress."""
 
     def apply(opened: OpenBook) -> None:
-        from stateous_control.rules.notes import write_note
-
-        write_note(opened.book, _task(opened, task_id), text, attempt)
+        notes.note(opened.book, _task(opened, task_id), text, attempt=attempt)
 
     return Operation(Wanted(tasks={task_id}), apply, frozenset({task_id}), 1)
 
@@ -110,9 +114,7 @@ def remember(task_id: int, key: str, value: Raw | None, attempt: int | None) -> 
     """Set or delete a key of memory."""
 
     def apply(opened: OpenBook) -> None:
-        from stateous_control.rules.notes import write_memory
-
-        write_memory(opened.book, _task(opened, task_id), key, value, attempt)
+        notes.remember(opened.book, _task(opened, task_id), key, value, attempt=attempt)
 
     return Operation(Wanted(tasks={task_id}, memory={(task_id, key)}), apply, frozenset({task_id}), 1)
 
@@ -172,8 +174,6 @@ def messages(bundle: TaskMessages) -> Operation[MessageResults]:
 
 
 def _take(opened: OpenBook, bundle: TaskMessages, message: TaskMessage) -> TokenView | None:
-    from stateous_control.rules.notes import write_memory, write_note
-
     if message.kind == "report":
         outcome = Report(
             kind=message.outcome or "",
@@ -190,12 +190,17 @@ def _take(opened: OpenBook, bundle: TaskMessages, message: TaskMessage) -> Token
         )
         return _report(opened, message.task, outcome)
     task = _task(opened, message.task)
+    said: dict[str, Any] = {
+        "attempt": message.attempt,
+        "supervisor": bundle.supervisor,
+        "instance": bundle.instance,
+    }
     if message.kind == "note":
-        write_note(opened.book, task, message.text or "", message.attempt)
+        notes.note(opened.book, task, message.text or "", **said)
         return None
     if message.kind == "memory":
-        value = None if message.value is UNSET or bytes(message.value) == b"null" else message.value
-        write_memory(opened.book, task, message.key or "", value, message.attempt)
+        value = None if isinstance(message.value, UnsetType) else message.value
+        notes.remember(opened.book, task, message.key or "", value, **said)
         return None
     raise Refused(
         Code.INVALID_BODY, f"a message's 'kind' is {message.kind!r}; it must be note, memory or report"

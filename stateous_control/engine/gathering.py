@@ -126,9 +126,9 @@ class Gathering:
         left = list(operations)
         while left:
             try:
-                answers, book = await self._pool.run(lambda session: self._transact(session, left))  # noqa: B023
+                answers, book = await self._pool.run(lambda session: self._transact(session, left))
             except Broken as broken:
-                log.error("operation.broken", exc_info=broken.error)
+                log.exception("operation.broken", exc_info=broken.error)
                 left.remove(broken.operation)
                 _answer(broken.operation, broken.error)
             except Refused as refusal:

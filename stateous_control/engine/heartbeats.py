@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from stateous_contract.messages import HeartbeatAnswer, HeartbeatRequest
 from stateous_contract.states import Lost, TaskState
 
-from stateous_control.engine.views import stamp
+from stateous_control.rules.leases import lost_cause
+from stateous_control.rules.views import stamp
 from stateous_control.store.pool import Mode, Pool, Row, Session
 from stateous_control.store.statements import statements
-
-_ENDED_BY_LEASE: Final = "failed:lease_ended"
-_TOKEN_LEFT: Final = "cancelled:token_left"
 
 
 async def renew(pool: Pool, request: HeartbeatRequest, lease_s: float) -> HeartbeatAnswer:
@@ -51,17 +47,10 @@ async def _renew(session: Session, request: HeartbeatRequest, lease_s: float) ->
 def cause_of(fate: Row | None, attempt: int) -> Lost:
     """Return why a task is lost, from its row as it is now; `attempt` 0 was not told."""
     if fate is None:
-        return Lost.NOT_FOUND
-    reason = fate["watchdog_stop_reason"] or ""
-    state = TaskState(fate["current_state"])
-    if attempt and attempt != fate["attempt"]:
-        return Lost.ATTEMPT_OVER
-    if state is TaskState.CANCELLED:
-        return Lost.TOKEN_LEFT if reason.startswith(_TOKEN_LEFT) else Lost.CANCELLED
-    if state is TaskState.EXPIRED:
-        return Lost.EXPIRED
-    if state is TaskState.COMPLETED:
-        return Lost.TOKEN_LEFT
-    if state is TaskState.PENDING or reason == _ENDED_BY_LEASE:
-        return Lost.LEASE_ENDED
-    return Lost.ATTEMPT_OVER
+        return lost_cause(None, reason=None, attempt=0)
+    return lost_cause(
+        TaskState(fate["current_state"]),
+        reason=fate["watchdog_stop_reason"],
+        attempt=fate["attempt"],
+        named_attempt=attempt or None,
+    )

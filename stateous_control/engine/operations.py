@@ -1,7 +1,7 @@
 """The control plane as a program object: everything that HTTP, commands and tests can ask of it.
 
 It owns the loops (sweep, listener, notifier, writers, claims) and ends them; it never speaks HTTP. Expected refusals
-are raised as `Refused` (`Unavailable` when the database cannot answer); anything else that is raised is a fault of ours.
+are raised as `Refused` (`Unavailable` when the database cannot answer); anything else is a fault of ours.
 """
 
 from __future__ import annotations
@@ -58,7 +58,6 @@ from stateous_control.store.books import Shelf
 from stateous_control.store.failures import Unavailable
 from stateous_control.store.pool import Mode, Pool
 from stateous_control.store.statements import statements
-
 
 READY_S: Final = 1.0
 CURSOR_OF_TOKENS: Final = "tokens:"
@@ -224,15 +223,15 @@ class ControlPlane:
 
     async def pause(self, name: str, *, owner: str = "default") -> TokenView:
         """Pause a token: events are held, timers stop, its task is not handed out."""
-        return await self._run(changes.steer(owner, _known(name), "pause"))
+        return await self._run(changes.pause(owner, _known(name)))
 
     async def resume(self, name: str, *, owner: str = "default") -> TokenView:
         """End a token's pause: held events are applied, timers get the paused time back."""
-        return await self._run(changes.steer(owner, _known(name), "resume"))
+        return await self._run(changes.resume(owner, _known(name)))
 
     async def cancel(self, name: str, *, owner: str = "default") -> TokenView:
         """End a token; its tasks are cancelled."""
-        return await self._run(changes.steer(owner, _known(name), "cancel"))
+        return await self._run(changes.cancel(owner, _known(name)))
 
     # Work.
 

@@ -15,10 +15,11 @@ from typing import Final
 
 import structlog
 
-from stateous_control.engine.views import stamp
 from stateous_control.rules.book import Book
+from stateous_control.rules.leases import end_lease
+from stateous_control.rules.timers import fire_timer
+from stateous_control.rules.views import stamp
 from stateous_control.store.books import OpenBook, Shelf, Wanted
-from stateous_control.store.failures import Unavailable
 from stateous_control.store.pool import Mode, Pool, Session
 from stateous_control.store.statements import statements
 from stateous_control.store.writing import write_back
@@ -133,7 +134,7 @@ class Sweep:
             try:
                 count, opened = await self._pool.run(batch, Mode.WRITE)
             except _Fault as fault:
-                log.error("sweep.broken", culprit=fault.culprit, exc_info=fault.error)
+                log.exception("sweep.broken", culprit=fault.culprit, exc_info=fault.error)
                 self._left_out[fault.culprit] = now + SKIPPED_FOR_S
                 continue
             if opened is not None:
@@ -152,8 +153,6 @@ class Sweep:
         )
         opened = await self._shelf.open(session, wanted)
         for row in rows:
-            from stateous_control.rules.clock import end_lease
-
             task = opened.book.tasks[row["task_id"]]
             self._apply(row["task_id"], lambda task=task: end_lease(opened.book, task, self._lease_s))  # type: ignore[misc]
         await write_back(session, opened)
@@ -169,8 +168,6 @@ class Sweep:
         )
         timers = {timer.id: timer for timer in opened.book.timers}
         for row in rows:
-            from stateous_control.rules.clock import fire_timer
-
             timer = timers.get(row["id"])
             # An earlier timer of the same pass may have moved the token, and with it taken this one away.
             if timer is not None and not timer.is_deleted:

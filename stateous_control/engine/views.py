@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from datetime import datetime
 
 from msgspec import UNSET, Raw
-from stateous_contract.messages import HistoryEntry, Message, TokenView, encode
+from stateous_contract.messages import HistoryEntry, Message, TokenView
 
-from stateous_control.rules.book import Token
+from stateous_control.rules.views import stamp
 from stateous_control.store.pool import Row
 from stateous_control.store.reading import Counted
 
@@ -62,11 +61,6 @@ class QueueView(Message):
     is_served: bool
 
 
-def stamp(at: datetime) -> str:
-    """Write a time as the wire has it: UTC with Z, microseconds left out when they are zero."""
-    return at.isoformat().replace("+00:00", "Z")
-
-
 def token_row_view(row: Row) -> TokenView:
     """Return a token as clients see it, from its row."""
     return TokenView(
@@ -77,19 +71,6 @@ def token_row_view(row: Row) -> TokenView:
         context=Raw(row["context"].encode()),
         entered_at=stamp(row["entered_at"]),
         parent=UNSET if row["parent"] is None else row["parent"],
-    )
-
-
-def token_view(token: Token) -> TokenView:
-    """Return a token as clients see it, from an open book."""
-    return TokenView(
-        token=token.name,
-        state=token.state,
-        status=token.status.value,
-        visit=token.visit,
-        context=Raw(encode(token.context)),
-        entered_at=stamp(token.entered_at),
-        parent=UNSET if token.parent is None else token.parent,
     )
 
 

@@ -47,10 +47,7 @@ async def migrate(pool: Pool) -> list[str]:
     Raises `StartRefused` where the schema is newer than this program or the database is too old, `Unavailable` where
     it does not answer.
     """
-    applied = []
-    for migration in migrations():
-        if await pool.run(lambda session, migration=migration: _apply(session, migration)):  # type: ignore[misc]
-            applied.append(migration.name)
+    applied = [migration.name for migration in migrations() if await _apply_missing(pool, migration)]
     await check(pool)
     return applied
 
@@ -79,6 +76,10 @@ async def _version(session: Session) -> int:
     return int(rows[0]["version"])
 
 
+async def _apply_missing(pool: Pool, migration: Migration) -> bool:
+    return await pool.run(lambda session: _apply(session, migration))
+
+
 async def _apply(session: Session, migration: Migration) -> bool:
     session.timeout_s = 86_400
     # The lock is waited for as long as another's migration takes; its end, not a limit, is what we need.
@@ -87,7 +88,7 @@ async def _apply(session: Session, migration: Migration) -> bool:
     if await _version(session) >= migration.version:
         return False
     rows = await session.fetch("SELECT current_setting('server_version_num')::int AS number")
-    if rows[0]["number"] < 140_000:  # noqa: PLR2004
+    if rows[0]["number"] < 140_000:
         raise StartRefused(
             f"the database is PostgreSQL {rows[0]['number'] // 10_000}, it must be 14 or newer"
         )

@@ -25,6 +25,7 @@ STATEMENT_TIMEOUT_S: Final = 15
 LOCK_TIMEOUT_S: Final = 5
 IDLE_TIMEOUT_S: Final = 10
 CONNECT_TIMEOUT_S: Final = 5.0
+CLOSE_TIMEOUT_S: Final = 1.0
 ACQUIRE_TIMEOUT_S: Final = 10.0
 TRIES_MAX: Final = 6
 
@@ -108,7 +109,8 @@ class Pool:
 
         Args:
             work: called with the open transaction, perhaps several times; it must keep nothing from a stopped try.
-            mode: what the transaction is for. wait_s: how long to wait for a free connection.
+            mode: what the transaction is for.
+            wait_s: how long to wait for a free connection.
 
         Raises `Unavailable` where the database does not answer in time, `Rejected` where it refuses a statement.
 
@@ -125,7 +127,10 @@ class Pool:
         """Close the idle connections; those in use close when they come back."""
         idle, self._idle = self._idle, []
         for connection in idle:
-            connection.terminate()
+            try:
+                await connection.close(timeout=CLOSE_TIMEOUT_S)
+            except _TROUBLE:
+                connection.terminate()
 
     @asynccontextmanager
     async def _transaction(self, begin: str, wait_s: float) -> AsyncIterator[Session]:
@@ -139,7 +144,11 @@ class Pool:
                 is_whole = True
             except Exception as error:
                 is_whole = await self._rolled_back(connection)
-                meaning = self._translated(error)
+                if isinstance(error, _POOLER):
+                    is_whole = False  # what it remembers of its statements is wrong
+                    self.statement_cache = False
+                    await self.close()
+                meaning = translated(error)
                 if meaning is error:
                     raise
                 raise meaning from error
@@ -169,7 +178,7 @@ class Pool:
                 continue
             try:
                 await connection.execute(begin)
-            except (OSError, asyncpg.InterfaceError, asyncpg.PostgresError):
+            except _TROUBLE:
                 connection.terminate()
                 await self.close()
             except BaseException:
@@ -182,7 +191,7 @@ class Pool:
             await connection.execute(begin)
         except Exception as error:
             connection.terminate()
-            raise self._translated(error) from error
+            raise translated(error) from error
         except BaseException:
             connection.terminate()
             raise
@@ -199,14 +208,14 @@ class Pool:
                 max_cached_statement_lifetime=0,
             )
         except Exception as error:
-            raise self._translated(error) from error
+            raise translated(error) from error
 
     async def _rolled_back(self, connection: asyncpg.Connection[Row]) -> bool:
         if connection.is_closed():
             return False
         try:
             await connection.execute("ROLLBACK")
-        except (OSError, asyncpg.InterfaceError, asyncpg.PostgresError):
+        except _TROUBLE:
             return False
         return True
 
@@ -216,15 +225,12 @@ class Pool:
         else:
             connection.terminate()
 
-    def _translated(self, error: Exception) -> Exception:
-        if isinstance(error, _POOLER):
-            self.statement_cache = False
-            return Again("the prepared statement is not known here; going on without them")
-        return translated(error)
 
-
+# A connection that the server dropped while it was idle may answer with any of these, even the last one.
+_TROUBLE = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.PostgresError, asyncpg.InternalClientError)
 _POOLER = (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError)
 _AGAIN = (
+    *_POOLER,
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
     asyncpg.InvalidCachedStatementError,
@@ -233,6 +239,7 @@ _AWAY = (
     OSError,
     TimeoutError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,  # shut down, restarting, cancelled by a time limit
     asyncpg.InsufficientResourcesError,
@@ -290,7 +297,7 @@ class Listener:
         while True:
             try:
                 await self._listen()
-            except (Unavailable, Again, OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.PostgresError):
+            except (Unavailable, Again, *_TROUBLE):
                 self.is_listening = False
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, 2.0)

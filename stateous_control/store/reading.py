@@ -24,10 +24,14 @@ async def find_token(pool: Pool, owner: str, name: str) -> Row | None:
 
 async def list_tokens(pool: Pool, status: str | None, parent: str | None, most: int) -> list[Row]:
     """Return the tokens that moved last."""
-    return await pool.run(lambda session: session.fetch(statements.list_tokens, status, parent, most), Mode.READ)
+    return await pool.run(
+        lambda session: session.fetch(statements.list_tokens, status, parent, most), Mode.READ
+    )
 
 
-async def page_tokens(pool: Pool, status: str | None, parent: str | None, most: int, before: int | None) -> Counted:
+async def page_tokens(
+    pool: Pool, status: str | None, parent: str | None, most: int, before: int | None
+) -> Counted:
     """Return the tokens started before token id `before`, newest first, and how many the whole list has."""
 
     async def read(session: Session) -> Counted:

@@ -17,10 +17,6 @@ FROM unnest($1::bigint[], $2::text[], $3::text[], $4::int[], $5::text[], $6::tim
     paused_at)
 WHERE k.id = n.id;
 
--- name: bump_tokens
--- Tokens of which only the history grew.
-UPDATE tokens k SET seq = n.seq FROM unnest($1::bigint[], $2::bigint[]) AS n (id, seq) WHERE k.id = n.id;
-
 -- name: insert_tasks
 -- New tasks.
 INSERT INTO tasks (id, token_id, state, visit, current_state, attempt, failures, retries, generation, ready_at,
