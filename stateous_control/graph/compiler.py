@@ -109,9 +109,7 @@ def _places(machines: Mapping[str, Machine]) -> Iterable[tuple[Path, Machine]]:
 def _check_models(schemas: Mapping[str, Any], faults: Faults) -> None:
     """Check the models that nothing refers to as well; those in use were checked when they were read."""
     for model in schemas:
-        if faults.touch(("schemas", model)):
-            continue
         try:
             compile_check(model, schemas)
         except SchemaInvalid as error:
-            faults.add(("schemas", model), f"is no JSON Schema that can be used: {error}")
+            faults.add(error.path, f"is no valid JSON Schema: {error}")

@@ -143,9 +143,11 @@ class Faults:
         self._line_of = line_of
 
     def add(self, path: Path, finding: str) -> None:
-        """Note that the thing at `path` (the sentence's subject) has a fault, and what it is."""
+        """Note once that the thing at `path` (the sentence's subject) has a fault, and what it is."""
         subject = written(path) or "the workflow"
-        self.found.append(Fault(f"{subject} {finding}", path, self._line_of(path)))
+        fault = Fault(f"{subject} {finding}", path, self._line_of(path))
+        if fault not in self.found:
+            self.found.append(fault)
 
     def touch(self, path: Path) -> bool:
         """Say whether something at `path` or below it has a fault already."""

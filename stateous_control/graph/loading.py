@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from stateous_control.graph.checksum import checksum_of, structure_of
 from stateous_control.graph.document import Faults, Graph, Machine, Path, WorkflowInvalid
-from stateous_control.graph.reading import Checks, Reader, check_name, kind_of, object_at
+from stateous_control.graph.reading import Checks, Reader, check_name, kind_of, object_at, shown
 
 REQUIRED: Final = ("stateous", "workflow", "states", "events", "transitions", "schemas")
 REQUIRED_OF_CHILD: Final = ("states", "events", "transitions")
@@ -60,7 +60,7 @@ def read_machines(document: Any, faults: Faults) -> dict[str, Machine]:
             faults.add((), f"has no {key!r}")
     version = document.get("stateous", 1)
     if isinstance(version, bool) or version != 1 or not isinstance(version, int):
-        faults.add(("stateous",), f"is {version!r}; this control plane reads 1")
+        faults.add(("stateous",), f"is {shown(version)}; this control plane reads 1")
     schemas = object_at(document, ("schemas",), faults)
     checks = Checks(schemas, faults)
     children = object_at(document, ("workflows",), faults)

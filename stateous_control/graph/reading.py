@@ -110,7 +110,7 @@ class Checks:
             self._faults.add(path, f"is {kind_of(model)}; it must be the name of a model in schemas")
             return None
         if model not in self.schemas:
-            self._faults.add(path, f"names the model {model!r}, which schemas does not have")
+            self._faults.add(path, f"names the model {shown(model)}, which schemas does not have")
             return None
         if model not in self._compiled:
             self._compiled[model] = self._compile(model)
@@ -120,7 +120,7 @@ class Checks:
         try:
             return compile_check(model, self.schemas)
         except SchemaInvalid as error:
-            self._faults.add(("schemas", model), f"is no JSON Schema that can be used: {error}")
+            self._faults.add(error.path, f"is no valid JSON Schema: {error}")
             return None
 
 
@@ -197,11 +197,11 @@ class Reader:
             return None
         end = node[key]
         if not isinstance(end, str) or end == forbidden:
-            what = repr(end) if isinstance(end, str) else kind_of(end)
+            what = shown(end)
             self._faults.add((*path, key), f"is {what}; it must be the name of a state")
             return None
         if end not in (START, END) and end not in self._states:
-            self._faults.add((*path, key), f"names {end!r}, which is no state{near(end, self._states)}")
+            self._faults.add((*path, key), f"names {shown(end)}, which is no state{near(end, self._states)}")
         return end
 
     def _on(self, node: dict[str, Any], path: Path, source: str | None) -> str | None:
@@ -217,7 +217,9 @@ class Reader:
             self._faults.add((*path, "on"), f"is {kind_of(event)}; it must be the name of an event")
             return None
         if event not in self._events and event not in OWN_EVENTS:
-            self._faults.add((*path, "on"), f"names {event!r}, which is no event{near(event, self._events)}")
+            self._faults.add(
+                (*path, "on"), f"names {shown(event)}, which is no event{near(event, self._events)}"
+            )
         return event
 
     def _guard(self, text: Any, path: Path) -> Guard | None:
@@ -240,7 +242,7 @@ class Reader:
         parallel = () if node.get("parallel") is None else self._parallel(node, path)
         join = node.get("join", "all")
         if join not in ("all", "any"):
-            self._faults.add((*path, "join"), f"is {join!r}; it must be all or any")
+            self._faults.add((*path, "join"), f"is {shown(join)}; it must be all or any")
         inputs = self._names(node.get("inputs", []), (*path, "inputs"))
         if node.get("emits") is not None:
             emits = self._emits(node["emits"], (*path, "emits"))
@@ -263,7 +265,7 @@ class Reader:
         if not names:
             self._faults.add((*path, "parallel"), "must name at least one workflow")
         elif unknown:
-            self._faults.add((*path, "parallel"), f"names {unknown[0]!r}, which workflows does not have")
+            self._faults.add((*path, "parallel"), f"names {shown(unknown[0])}, which workflows does not have")
         else:
             self._faults.add(path, "is a parallel state, and this control plane does not run those yet")
         return names
@@ -272,7 +274,7 @@ class Reader:
         emits = self._names(names, path)
         for name in emits:
             if name not in self._events:
-                self._faults.add(path, f"names {name!r}, which is no event{near(name, self._events)}")
+                self._faults.add(path, f"names {shown(name)}, which is no event{near(name, self._events)}")
         return emits
 
     def _names(self, names: Any, path: Path) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ import jsonschema_rs
 from msgspec import Raw
 from stateous_contract.codes import Code, Refused
 
-from stateous_control.graph.document import Check, Event, Machine, written
+from stateous_control.graph.document import Check, Event, Machine, Path, written
 from stateous_control.graph.values import decode, decode_all, encode
 
 PROBLEMS_MAX: Final = 3
@@ -24,7 +24,14 @@ PROBLEM_CHARS_MAX: Final = 240
 
 
 class SchemaInvalid(Exception):
-    """A model is no JSON Schema, or refers to something that is not there. The message says what."""
+    """A model is no JSON Schema, or refers to something that is not there. The message says what.
+
+    `path` is where in the workflow document.
+    """
+
+    def __init__(self, message: str, path: Path) -> None:
+        super().__init__(message)
+        self.path = path
 
 
 def compile_check(model: str, schemas: Mapping[str, Any]) -> Check:
@@ -36,10 +43,11 @@ def compile_check(model: str, schemas: Mapping[str, Any]) -> Check:
     try:
         validator = jsonschema_rs.Draft202012Validator(root, validate_formats=False, offline=True)
     except jsonschema_rs.ValidationError as error:
-        # The library counts the place from our root: ["schemas", model, …].
-        raise SchemaInvalid(_at(error.instance_path, error.message)) from None
+        # The library counts places from our root, which has the document's ``schemas`` under the same name.
+        path = tuple(error.instance_path) or ("schemas", model)
+        raise SchemaInvalid(_short(error.message), path) from None
     except (jsonschema_rs.ReferencingError, ValueError) as error:
-        raise SchemaInvalid(_short(str(error))) from None
+        raise SchemaInvalid(_short(str(error)), ("schemas", model)) from None
 
     def check(value: Any) -> list[str]:
         if validator.is_valid(value):

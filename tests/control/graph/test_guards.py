@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -158,10 +159,8 @@ def test_a_hostile_text_is_one_short_sentence(name: str) -> None:
 
 @given(st.text("()[]{}'\"notandorinctxpayloadcountbranches.all<>=!-+*#\\ \n\t019", max_size=40))
 def test_any_text_is_a_guard_or_one_sentence(text: str) -> None:
-    try:
-        parse_guard(text)
-    except GuardInvalid as refused:
-        assert str(refused)
+    with contextlib.suppress(GuardInvalid):
+        assert parse_guard(text).text == text
 
 
 TRUE = [

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from typing import Any
@@ -225,15 +226,11 @@ def test_lines_are_those_of_keys_and_items_and_else_of_what_holds_them() -> None
 
 @given(st.binary(max_size=60), st.sampled_from(["a.yaml", "a.json"]))
 def test_no_bytes_do_more_than_refuse(data: bytes, name: str) -> None:
-    try:
-        read_source(data, name=name)
-    except WorkflowInvalid as refused:
-        assert refused.faults
+    with contextlib.suppress(WorkflowInvalid):
+        assert read_source(data, name=name).kind in name
 
 
 @given(st.text("{}[]:,-?&*!|>'\"%@` \n\t#ab1.~\\", max_size=30))
 def test_no_text_does_more_than_refuse(text: str) -> None:
-    try:
-        read_source(text.encode())
-    except WorkflowInvalid as refused:
-        assert refused.faults
+    with contextlib.suppress(WorkflowInvalid):
+        assert () in read_source(text.encode(), name="a.yaml").lines
