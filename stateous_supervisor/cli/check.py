@@ -1,0 +1,72 @@
+"""`stateous-supervisor check FOLDER`: load the folder as `run` would, without a control plane, and judge it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import anyio
+import typer
+
+from stateous_supervisor.agent import config, folder
+from stateous_supervisor.agent.faults import Exit, Fault
+from stateous_supervisor.agent.host_process import ProcessHosts
+from stateous_supervisor.agent.hosts import Host, HostUnusable, where
+from stateous_supervisor.cli import options
+from stateous_supervisor.link.frames import BrokenFile, RoutineFacts
+
+
+def check(
+    folder_path: options.Folder,
+    python: options.Python = None,
+    as_json: options.Json = False,
+) -> None:
+    """Check stateous.yaml, contract.py and every routine file. Ends with 78 if any of them is not fit to run."""
+    try:
+        settings = config.load(folder_path, flags={"python": python}, environment=os.environ)
+        checksum = folder.checksum_of(settings.folder)
+        routines, broken, faults = anyio.run(_load, settings)
+    except Fault as fault:
+        if as_json:
+            print(json.dumps({"ok": False, "checksum": None, "routines": [], "faults": [fault.sentence]}))
+        raise
+    faults += [f"{where(file)}: {file.error}" for file in broken]
+    if not routines and not faults:
+        faults.append(f"{settings.folder}: has no routine")
+    if as_json:
+        print(json.dumps(_document(checksum, routines, faults), indent=2))
+    else:
+        for routine in routines:
+            kind = "async def" if routine.is_async else "def"
+            print(f"{routine.state:<24} {kind} {routine.name} ({Path(routine.file).name}:{routine.line})")
+    for sentence in faults:
+        print(f"error: {sentence}", file=sys.stderr)
+    raise typer.Exit(Exit.CONFIG if faults else Exit.DONE)
+
+
+async def _load(settings: config.Config) -> tuple[list[RoutineFacts], list[BrokenFile], list[str]]:
+    source = ProcessHosts(
+        settings.python,
+        settings.folder,
+        printed=lambda _, line: print(line, file=sys.stderr),
+        environment=os.environ,
+    )
+    try:
+        async with source.open(1) as host:
+            return _facts(host)
+    except HostUnusable as unusable:
+        raise Fault(Exit.CONFIG, unusable.sentence) from None
+
+
+def _facts(host: Host) -> tuple[list[RoutineFacts], list[BrokenFile], list[str]]:
+    return list(host.routines), list(host.broken), list(host.faults)
+
+
+def _document(checksum: str, routines: list[RoutineFacts], faults: list[str]) -> dict[str, object]:
+    found = [
+        {"state": r.state, "file": r.file, "line": r.line, "name": r.name, "async": r.is_async}
+        for r in routines
+    ]
+    return {"ok": not faults, "checksum": checksum, "routines": found, "faults": faults}

@@ -1,0 +1,156 @@
+"""The real parts of an agent, put together: log, outbox, client, hosts, chance and signals around a `Supervisor`."""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+import stateous_supervisor
+from stateous_supervisor.agent import folder as folders
+from stateous_supervisor.agent.assignment import Identity
+from stateous_supervisor.agent.client import Client, options_for
+from stateous_supervisor.agent.config import Config
+from stateous_supervisor.agent.control_plane import ControlPlane
+from stateous_supervisor.agent.faults import Exit, Fault
+from stateous_supervisor.agent.host_process import ProcessHosts
+from stateous_supervisor.agent.logs import Log, StderrLines
+from stateous_supervisor.agent.outbox import Outbox, open_outbox
+from stateous_supervisor.agent.stop import Stop, listen
+from stateous_supervisor.agent.supervisor import Duty, Supervisor
+
+if TYPE_CHECKING:
+    from stateous_supervisor.agent.hosts import HostSource
+
+STDERR: Final = 2
+
+
+def serve(config: Config, *, is_inline: bool, is_strict: bool) -> Exit:
+    """Run the agent of `config` until it is stopped; return its exit code.
+
+    Raises:
+        Fault: it cannot start, with one sentence.
+    """
+    outbox = open_outbox(config.state_dir)
+    lines = StderrLines(STDERR)
+    try:
+        return anyio.run(_serve, config, outbox, log_for(config, lines), is_inline, is_strict)
+    finally:
+        lines.close()
+        outbox.close()
+
+
+async def _serve(config: Config, outbox: Outbox, log: Log, is_inline: bool, is_strict: bool) -> Exit:
+    client = client_for(config)
+    stop = Stop()
+    if config.without_effect:
+        log.tell("config.ignored", keys=config.without_effect)
+    supervisor = Supervisor(
+        duty_of(config, is_strict=is_strict),
+        control_plane=ControlPlane(client),
+        outbox=outbox,
+        source=source_for(config, log, is_inline=is_inline),
+        log=log,
+        luck=random.Random(),  # noqa: S311  it spreads repeats, it guards nothing
+        new_id=lambda: secrets.token_hex(16),
+        stop=stop,
+    )
+    failure: Fault | None = None
+    code = Exit.DONE
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(listen, stop)
+        try:
+            code = await supervisor.run()
+        except Fault as fault:  # kept as it is: a task group would wrap it
+            failure = fault
+        tasks.cancel_scope.cancel()
+    await client.close()
+    if failure is not None:
+        raise failure
+    return code
+
+
+def duty_of(config: Config, *, is_strict: bool) -> Duty:
+    """Return what an agent of this configuration is to do, under an instance of its own."""
+    return Duty(
+        identity=Identity(config.name, secrets.token_hex(8)),
+        tasks=config.tasks,
+        tasks_by_state={s: r.tasks for s, r in config.routines.items() if r.tasks is not None},
+        timeouts={s: r.timeout_s for s, r in config.routines.items()},
+        drain_timeout_s=config.drain_timeout_s,
+        checksum=lambda: folders.checksum_of(config.folder),
+        is_strict=is_strict,
+        url=config.url,
+    )
+
+
+def source_for(config: Config, log: Log, *, is_inline: bool) -> HostSource:
+    """Return what starts routine hosts: child processes, or with `--inline` this process."""
+    if is_inline:
+        from stateous_supervisor.cli.inline import InlineHosts
+
+        return InlineHosts(config.folder)
+    return ProcessHosts(
+        config.python,
+        config.folder,
+        printed=lambda host, line: log.tell("host.printed", host=host, text=line),
+        environment=os.environ,
+    )
+
+
+def log_for(config: Config, lines: StderrLines) -> Log:
+    """Return a log on stderr: for people on a terminal, JSON otherwise (A-58)."""
+    is_terminal = os.isatty(STDERR)
+    console = config.log_format == "console" or (config.log_format == "auto" and is_terminal)
+    colors = is_terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    bound = {"supervisor": config.name}
+    return Log(lines.write, console=console, level=config.log_level, colors=colors, bound=bound)
+
+
+def client_for(config: Config) -> Client:
+    """Return the one client.
+
+    Raises:
+        Fault: certificates or the key's file cannot be read (78).
+    """
+    try:
+        options = options_for(
+            config.url,
+            ca_file=config.ca_file,
+            client_cert=config.client_cert,
+            client_key=config.client_key,
+            proxy=config.proxy,
+        )
+        key = None if config.token_file is None else KeyFile(config.token_file)
+    except OSError as error:
+        where = error.filename or "ca_file, client_cert or client_key"
+        raise Fault(Exit.CONFIG, f"{where}: cannot be used: {error.strerror or error}") from None
+    product = f"stateous-supervisor/{stateous_supervisor.__version__}"
+    return Client(config.url, product=product, key=key or (lambda: None), options=options)
+
+
+class KeyFile:
+    """The bearer key from a file, read again when the file changes."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._seen: tuple[int, int] | None = None
+        self._key = ""
+        self()
+
+    def __call__(self) -> str | None:
+        """Return the key; an unreadable file leaves the one that was read last."""
+        try:
+            status = self._file.stat()
+            seen = (status.st_mtime_ns, status.st_ino)
+            if seen != self._seen:
+                self._key = self._file.read_text().strip()
+                self._seen = seen
+        except OSError:
+            if self._seen is None:
+                raise
+        return self._key or None

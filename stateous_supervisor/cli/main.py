@@ -1,0 +1,129 @@
+"""`stateous-supervisor`: the commands, and how each of them ends (A-60).
+
+Only the command that is asked for is imported, so that the daemon carries no other command's modules.
+Expected faults are one sentence on stderr and an exit code, never a traceback.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import typer
+
+import stateous_supervisor
+from stateous_supervisor.agent.faults import Denied, Exit, Fault, PeerViolation, Refused, Unanswered
+
+PROGRAM: Final = "stateous-supervisor"
+COMMANDS: Final = {
+    "run": "stateous_supervisor.cli.run",
+    "check": "stateous_supervisor.cli.check",
+    "config": "stateous_supervisor.cli.config",
+    "init": "stateous_supervisor.cli.init",
+    "contract": "stateous_supervisor.cli.contract",
+    "demo": "stateous_supervisor.cli.demo",
+}
+EPILOG: Final = (
+    "Exit codes: 0 done, stopped or drained; 1 second signal or a failed outcome; 64 command line; "
+    "69 control plane not reached; 70 fault of ours; 73 no state folder; 75 held by another agent; "
+    "76 refused by the control plane; 78 stateous.yaml or folder; 130 Ctrl-C."
+)
+ABOUT: Final = "Claims tasks from a control plane and runs the routines of a folder."
+PIPE_CLOSED: Final = 141
+
+# Typer's own class for a wrong command line, from whichever copy of Click it brings.
+_UsageError: Any = typer.BadParameter.__mro__[1]
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and end.", is_eager=True)
+    ] = False,
+    debug: Annotated[  # noqa: ARG001  read where it is acted on, in `_run`
+        bool, typer.Option("--debug", help="Show the traceback of a fault of ours.")
+    ] = False,
+) -> None:
+    if version:
+        print(f"{PROGRAM} {stateous_supervisor.__version__}")
+        raise typer.Exit
+
+
+def build(only: str | None = None) -> typer.Typer:
+    """Return the commands, all of them or one alone."""
+    app = typer.Typer(
+        name=PROGRAM,
+        help=ABOUT,
+        epilog=EPILOG,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
+    app.callback(help=ABOUT, epilog=EPILOG)(_root)
+    for name, module in COMMANDS.items():
+        if only in (None, name):
+            app.command(name)(getattr(importlib.import_module(module), name))
+    return app
+
+
+def main() -> None:
+    """Run the command of this process and end with its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; return its exit code."""
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read has seen enough; the interpreter must not flush once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    return code
+
+
+def _run(arguments: Sequence[str]) -> int:
+    named = next((word for word in arguments if not word.startswith("-")), None)
+    try:
+        result = build(named if named in COMMANDS else None)(list(arguments), PROGRAM, standalone_mode=False)
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # the outermost boundary: whatever happened becomes a code and a sentence
+        if "--debug" in arguments:
+            traceback.print_exc()
+        return _end(*judge(error))
+    except KeyboardInterrupt:
+        return _end(Exit.INTERRUPTED, "interrupted")
+    return int(result) if isinstance(result, int) else Exit.DONE
+
+
+def judge(error: Exception) -> tuple[Exit, str]:
+    """Return the exit code and the sentence for what a command raised."""
+    match error:
+        case Fault():
+            return error.exit_code, error.sentence
+        case Refused():
+            return Exit.REFUSED, f"the control plane refused ({error.code}): {error.sentence}"
+        case PeerViolation() | Denied():
+            return Exit.REFUSED, error.sentence
+        case Unanswered():
+            return Exit.UNREACHABLE, error.sentence
+        case _UsageError():
+            return Exit.USAGE, error.format_message()
+        case typer.Abort():
+            return Exit.INTERRUPTED, "interrupted"
+    more = "--debug before the command shows more"
+    return Exit.OURS, f"a fault of ours: {type(error).__name__}: {error} ({more})"
+
+
+def _end(code: Exit, sentence: str) -> int:
+    for line in sentence.splitlines():
+        print(f"error: {line}", file=sys.stderr)
+    return int(code)
