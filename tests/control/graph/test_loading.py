@@ -273,7 +273,7 @@ JSON = st.recursive(
     st.none()
     | st.booleans()
     | st.integers()
-    | st.floats(allow_nan=False)
+    | st.floats(allow_nan=False, allow_infinity=False)
     | st.sampled_from(["coding", "x", "", "on"]),
     lambda inner: (
         st.lists(inner, max_size=3)
