@@ -4,10 +4,15 @@ never changed. `Raw` fields hold a user's JSON as the text it came as: nobody re
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
+
+if TYPE_CHECKING:
+    OptionalRaw = Raw | None
+else:
+    OptionalRaw = Raw  # msgspec reads no union with Raw; a field of Raw takes null too, as the text ``null``
 
 
 class Message(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -83,7 +88,7 @@ class Schedule(Message):
 
     event: str
     after: str
-    payload: Raw | None = None
+    payload: OptionalRaw = None
 
 
 class Report(Message):
@@ -92,8 +97,8 @@ class Report(Message):
     kind: str
     event: str | None = None
     error: str | None = None
-    payload: Raw | None = None
-    context: Raw | None = None
+    payload: OptionalRaw = None
+    context: OptionalRaw = None
     schedules: list[Schedule] | None = None
     attempt: int | None = None
     supervisor: str | None = None
@@ -117,8 +122,8 @@ class TaskMessage(Message):
     outcome: str | None = None
     event: str | None = None
     error: str | None = None
-    payload: Raw | None = None
-    context: Raw | None = None
+    payload: OptionalRaw = None
+    context: OptionalRaw = None
     schedules: list[Schedule] | None = None
     reason: str | None = None
     retryable: bool = True

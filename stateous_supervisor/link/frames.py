@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 from msgspec import Raw
-from stateous_contract.messages import Schedule
+from stateous_contract.messages import OptionalRaw, Schedule
 
 LINK_PROTOCOL = 1
 FRAME_BYTES_MAX = 8 * 1_048_576 + 65_536
@@ -101,8 +101,8 @@ class Outcome(Frame, tag="outcome"):
     attempt: int
     outcome: str
     event: str | None = None
-    payload: Raw | None = None
-    context: Raw | None = None
+    payload: OptionalRaw = None
+    context: OptionalRaw = None
     schedules: list[Schedule] | None = None
     error: str | None = None
     traceback: str | None = None
