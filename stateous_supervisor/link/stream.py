@@ -8,7 +8,7 @@ fault. Unknown kinds are dropped, so that either side may be newer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, get_args
 
 import msgspec
 
@@ -19,6 +19,13 @@ HEADER_BYTES: Final = 4
 M = TypeVar("M")
 
 _encoder: Final = msgspec.json.Encoder()
+
+
+class _Kind(msgspec.Struct):
+    kind: str = ""
+
+
+_kind: Final = msgspec.json.Decoder(_Kind)
 _array: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
@@ -54,18 +61,24 @@ def pack(messages: Sequence[Frame]) -> bytes:
 
 
 class Unpacker(Generic[M]):
-    """Collects received bytes and gives the messages of every frame that is whole."""
+    """Collects received bytes and gives the messages of every frame that is whole.
+
+    Args:
+        kind: the union of messages that this side knows.
+    """
 
     def __init__(self, kind: Any) -> None:
         self._decoder: msgspec.json.Decoder[list[M]] = msgspec.json.Decoder(list[kind])
         self._single: msgspec.json.Decoder[M] = msgspec.json.Decoder(kind)
+        self._known = {one.__struct_config__.tag for one in get_args(kind)}
         self._buffer = bytearray()
 
     def feed(self, received: bytes) -> list[M]:
         """Return the messages that `received` completes, in order.
 
         Raises:
-            LinkBroken: a length beyond the limit, or a body that is not an array of messages.
+            LinkBroken: a length beyond the limit, or a body that is not an array of messages, or a message of a
+                known kind that is not as it should be.
         """
         buffer = self._buffer
         buffer += received
@@ -102,7 +115,10 @@ class Unpacker(Generic[M]):
     def _try(self, raw: msgspec.Raw) -> list[M]:
         try:
             return [self._single.decode(raw)]
-        except msgspec.ValidationError:
+        except msgspec.ValidationError as error:
+            kind = _kind.decode(raw).kind
+            if kind in self._known:
+                raise LinkBroken(f"a message '{kind}' is not what it should be: {error}") from None
             return []
 
 
