@@ -6,18 +6,15 @@ It does not write durably (`fsync` off): tests that pull the plug start a server
 from __future__ import annotations
 
 import asyncio
-import itertools
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import asyncpg
 import pytest
+from control.databases import fresh, run_sql, url_of
 
 from stateous_control.embedded import EmbeddedPostgres
-from stateous_control.store import migrate as migrations
-from stateous_control.store.pool import Pool
 from stateous_control.store import migrate as migrations
 from stateous_control.store.pool import Pool
 
@@ -28,26 +25,6 @@ IN_A_HURRY = {
     "shared_buffers": "64MB",
 }
 TEMPLATE = "migrated"
-_numbers = itertools.count(1)
-
-
-def run_sql(url: str, *statements: str) -> None:
-    """Run statements one by one, each in its own transaction."""
-
-    async def run() -> None:
-        connection = await asyncpg.connect(url)
-        try:
-            for statement in statements:
-                await connection.execute(statement)
-        finally:
-            await connection.close()
-
-    asyncio.run(run())
-
-
-def url_of(server: str, database: str) -> str:
-    """Return the URL of another database of the same server."""
-    return server.replace("postgresql:///stateous?", f"postgresql:///{database}?", 1)
 
 
 @pytest.fixture(scope="session")
@@ -72,20 +49,15 @@ def migrated_template(postgres: str) -> str:
 @pytest.fixture
 def database(postgres: str, migrated_template: str) -> Iterator[str]:
     """The URL of a fresh migrated database; it is dropped, with its connections, after the test."""
-    yield from _fresh(postgres, f"TEMPLATE {migrated_template} STRATEGY FILE_COPY")
+    with fresh(postgres, migrated_template) as url:
+        yield url
 
 
 @pytest.fixture
 def empty_database(postgres: str) -> Iterator[str]:
     """The URL of a fresh database without a schema."""
-    yield from _fresh(postgres, "STRATEGY FILE_COPY")
-
-
-def _fresh(postgres: str, how: str) -> Iterator[str]:
-    name = f"test_{next(_numbers)}"
-    run_sql(postgres, f"CREATE DATABASE {name} {how}")
-    yield url_of(postgres, name)
-    run_sql(postgres, f"DROP DATABASE {name} WITH (FORCE)")
+    with fresh(postgres) as url:
+        yield url
 
 
 def migrate(url: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from stateous_control.cli.client import Client, quoted
@@ -39,9 +40,7 @@ def follow(
     seen: list[dict[str, Any]] = []
     while not any(entry["kind"] in ENDS for entry in seen):
         after = seen[-1]["seq"] if seen else 0
-        fresh = _through_outages(
-            lambda after=after: read_history(client, name, after=after), is_first=not seen
-        )
+        fresh = _through_outages(partial(read_history, client, name, after=after), is_first=not seen)
         for entry in fresh:
             show(entry)
         seen += fresh

@@ -38,19 +38,23 @@ app.add_typer(supervisors.app, name="supervisor")
 app.command()(serving.unit)
 
 
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        say(f"stateous-control {metadata.version('stateous-supervisor')}")
+        raise typer.Exit
+
+
 @app.callback()
 def root(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)
+        bool,
+        typer.Option("--version", help="Print the version and stop.", callback=_show_version, is_eager=True),
     ] = False,
-    debug: Annotated[  # noqa: ARG001 - read where it is acted on, in `run`
+    debug: Annotated[
         bool, typer.Option("--debug", help="Show tracebacks of mistakes of ours.")
     ] = False,
 ) -> None:
     """The control plane: keeps tokens that move through a graph of states, and gives out their tasks."""
-    if version:
-        say(f"stateous-control {metadata.version('stateous-supervisor')}")
-        raise typer.Exit
 
 
 def main() -> None:
@@ -62,25 +66,27 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command line; return its exit code. Says what went wrong, on stderr and, with ``--json``, as a document."""
+    """Run a command line; return its exit code. Says what went wrong, on stderr and with ``--json`` as a document."""
     try:
-        try:
-            result = app(list(arguments), standalone_mode=False)
-        finally:
-            sys.stdout.flush()
-    except Failure as failure:
-        return _fail(arguments, failure)
-    except _UsageError as error:
-        if "NoArgs" in type(error).__name__:  # the message is the help text
-            remark(error.format_message())
-            return Exit.USAGE
-        return _fail(arguments, Failure(Exit.USAGE, error.format_message()))
-    except (KeyboardInterrupt, typer.Abort):
-        return _fail(arguments, Failure(Exit.INTERRUPTED, "interrupted"))
+        return _run(arguments)
     except BrokenPipeError:
         # Whoever read us has seen enough. The interpreter must not try to flush once more at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.PIPE_CLOSED
+
+
+def _run(arguments: Sequence[str]) -> int:
+    try:
+        result = app(list(arguments), standalone_mode=False)
+        sys.stdout.flush()
+    except Failure as failure:
+        return _fail(arguments, failure)
+    except _UsageError as error:
+        return _refuse(arguments, error)
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail(arguments, Failure(Exit.INTERRUPTED, "interrupted"))
+    except BrokenPipeError:
+        raise
     except Exception as error:
         # The outermost boundary: a mistake of ours is one sentence, unless somebody wants to see more.
         if "--debug" in arguments:
@@ -90,12 +96,16 @@ def run(arguments: Sequence[str]) -> int:
     return result if isinstance(result, int) else Exit.OK
 
 
+def _refuse(arguments: Sequence[str], error: Any) -> int:
+    if "NoArgs" in type(error).__name__:  # its message is the help text
+        remark(error.format_message())
+        return Exit.USAGE
+    return _fail(arguments, Failure(Exit.USAGE, error.format_message()))
+
+
 def _fail(arguments: Sequence[str], failure: Failure) -> int:
     for line in failure.sentence.splitlines():
         remark(f"error: {clean(line)}")
     if "--json" in arguments:
-        try:
-            document({"error": failure.sentence, "code": failure.code})
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        document({"error": failure.sentence, "code": failure.code})
     return failure.exit_code

@@ -47,3 +47,5 @@ def refusal(error: Refused) -> Answer:
 UNEXPECTED: Final = refusal(
     Refused(Code.UNEXPECTED, "the control plane has made a mistake; its log says more")
 )
+
+STOPPING: Final = refusal(Refused(Code.NOT_SERVING, "the control plane stops; ask again"))

@@ -6,6 +6,7 @@ that went wrong inside ever reaches a client. Called by `routes`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
@@ -13,7 +14,7 @@ import structlog
 from stateous_contract.codes import Code, Refused
 
 from stateous_control.engine.operations import ControlPlane
-from stateous_control.http.answers import UNEXPECTED, Answer, Header, refusal
+from stateous_control.http.answers import STOPPING, UNEXPECTED, Answer, Header, refusal
 from stateous_control.http.calls import Call, Gone, Receive, Scope, Send, no_such_path
 from stateous_control.http.strangers import Strangers
 
@@ -65,6 +66,11 @@ class Door:
             return refusal(error)
         except Gone:
             raise
+        except asyncio.CancelledError:
+            # The stop does not wait longer for this one; its client asks the next control plane again.
+            if not self.is_stopping:
+                raise
+            return STOPPING
         except Exception:
             # The boundary: a fault of ours must become an answer and a log line, never a dead connection.
             log.exception("request.failed", method=call.method, path=call.path)

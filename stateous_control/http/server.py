@@ -123,12 +123,20 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """Begin to stop, or end now when asked again. Runs in a signal handler: the loop does the work."""
+        assert self._loop is not None
         if self.should_exit:
             self.is_forced = self.force_exit = True
+            self._loop.call_soon_threadsafe(self._abort)
             return
         self.should_exit = True
-        assert self._loop is not None
         self._loop.call_soon_threadsafe(self._door.begin_stop)
+
+    def _abort(self) -> None:
+        """Drop every connection: the server waits for them, even when it is forced."""
+        for task in self.server_state.tasks:
+            task.cancel()
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
 
 
 async def serve(

@@ -1,0 +1,271 @@
+"""The token commands against a real control plane: what they print, and how they end (A-60, BH-060)."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+from control.cli.conftest import COMMAND, Live, environment, launched, lines, stateous
+
+
+def test_start_says_where_the_token_is(live: Live, ask) -> None:
+    name = live.name()
+    assert ask("token", "start", name, '{"path": "plain"}') == (0, f"{name}: plain, active\n", "")
+
+
+def test_starting_again_changes_nothing(live: Live, ask) -> None:
+    name = live.start()
+    assert ask("token", "start", name, '{"path": "draft"}') == (0, f"{name}: plain, active\n", "")
+
+
+def test_a_context_keeps_the_digits_that_were_typed(live: Live, ask) -> None:
+    name = live.name()
+    ask("token", "start", name, '{"path": "plain", "n": 12345678901234567890123.50}')
+    assert "12345678901234567890123.50" in live.http.get(f"/tokens/{name}").text
+
+
+def test_a_context_can_come_from_a_file(live: Live, ask, tmp_path) -> None:
+    (tmp_path / "context.json").write_text('{"path": "draft"}')
+    assert ask("token", "start", live.name(), "--context-file", str(tmp_path / "context.json"))[1].endswith(
+        "draft, active\n"
+    )
+
+
+@pytest.mark.parametrize("context", ["[1]", "nope", '{"a": NaN}', '{"a": "\\u0000"}'])
+def test_a_context_that_is_no_object_is_a_wrong_command_line(ask, context: str) -> None:
+    code, out, err = ask("token", "start", "x", context)
+    assert (code, out) == (64, "")
+    assert "the context must be a JSON object" in err
+
+
+def test_a_refusal_ends_with_76_and_the_control_planes_sentence(ask) -> None:
+    code, out, err = ask("token", "start", "a b")
+    assert (code, out) == (76, "")
+    assert err.startswith("error: refused (invalid_token_id): a token id")
+
+
+def test_what_is_not_there_is_refused(ask) -> None:
+    for command in ("show", "history", "watch", "pause", "resume", "cancel"):
+        assert ask("token", command, "nobody")[0] == 76
+
+
+def test_a_name_with_a_slash_cannot_reach_another_path(ask) -> None:
+    """BH-054"""
+    assert ask("token", "show", "../health")[0] == 76
+
+
+@pytest.mark.parametrize("arguments", [["show", "nobody"], ["start", "a b"], ["list", "--limit", "0"], ["show"], ["show", "x", "--nope"],
+                                       ["start", "x", "[1]"], ["watch", "nobody"], ["show", "x", "--url", "nonsense"]])  # fmt: skip
+def test_with_json_an_error_is_one_json_document_on_stdout(ask, arguments: list[str]) -> None:
+    code, out, err = ask("token", *arguments, "--json")
+    assert code in (64, 76)
+    assert set(json.loads(out)) == {"error", "code"}
+    assert err.startswith("error: ")
+
+
+def test_with_json_every_answer_is_one_document(live: Live, ask) -> None:
+    name = live.start()
+    for arguments in (
+        ["show", name],
+        ["history", name],
+        ["list"],
+        ["fire", name, "noted"],
+        ["start", name],
+        ["watch", name],
+    ):
+        code, out, _err = ask("token", *arguments, "--json")
+        assert code == 0
+        json.loads(out)
+
+
+def test_show_tells_the_context(live: Live, ask) -> None:
+    name = live.start()
+    _, out, _ = ask("token", "show", name)
+    assert f"{name}: plain, active" in out
+    assert '  path = "plain"' in out
+
+
+def test_history_tells_the_story(live: Live, ask) -> None:
+    name = live.start()
+    task = live.claim_of(name, "plain")
+    live.report(task, kind="failed", error="it broke")
+    _, out, _ = ask("token", "history", name)
+    told = [line[15:] for line in lines(out)]
+    assert told[:4] == ["started", "__started__ in START", "entered plain", f"task {task} queued for plain"]
+    assert told[4:6] == [f"task {task} claimed by sup, attempt 1", f"task {task} failed: it broke"]
+
+
+def test_fire_moves_a_token_and_a_key_makes_it_once(live: Live, ask) -> None:
+    name = live.start()
+    assert ask("token", "fire", name, "noted", "--key", "k")[:2] == (0, f"{name}: plain, completed\n")
+    assert ask("token", "fire", name, "noted", "--key", "k")[:2] == (
+        0,
+        f"duplicate: {name}: plain, completed\n",
+    )
+    assert ask("token", "fire", name, "noted")[0] == 76
+
+
+def test_pause_resume_and_cancel_say_what_is_so_now(live: Live, ask) -> None:
+    name = live.start()
+    for action, status in (("pause", "paused"), ("resume", "active"), ("cancel", "cancelled")):
+        assert ask("token", action, name)[:2] == (0, f"{name}: plain, {status}\n")
+
+
+def test_a_list_says_how_much_it_leaves_out(live: Live, ask) -> None:
+    """BH-056"""
+    for _ in range(3):
+        live.start()
+    total = json.loads(ask("token", "list", "--json")[1])["total_count"]
+    _, out, err = ask("token", "list", "--limit", "2")
+    assert len(lines(out)) == 3
+    assert f"showing 2 of {total:,}" in err
+    cursor = err.split("--cursor ")[1].strip()
+    first = {line.split()[0] for line in lines(out)[1:]}
+    second = {
+        line.split()[0] for line in lines(ask("token", "list", "--limit", "2", "--cursor", cursor)[1])[1:]
+    }
+    assert second
+    assert not first & second
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code"),
+    [({"kind": "event", "event": "noted"}, 0), ({"kind": "failed", "error": "broken"}, 1)],
+)
+def test_a_wait_ends_as_the_token_does(live: Live, ask, outcome: dict, code: int) -> None:
+    name = live.name()
+
+    def work() -> None:
+        deadline = time.monotonic() + 10
+        while live.http.get(f"/tokens/{name}").status_code == 404 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        live.report(live.claim_of(name, "plain"), **outcome)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    ended, out, _ = ask("token", "start", name, '{"path": "plain"}', "--wait")
+    worker.join()
+    assert ended == code
+    assert lines(out)[0].endswith("started")
+    assert ("completed" if code == 0 else "failed") in lines(out)[-1]
+
+
+def test_watching_a_cancelled_token_ends_with_1(live: Live, ask) -> None:
+    name = live.start()
+    live.http.post(f"/tokens/{name}/cancel")
+    assert ask("token", "watch", name)[0] == 1
+
+
+def test_control_characters_never_reach_the_terminal(live: Live, ask) -> None:
+    name = live.start()
+    task = live.claim_of(name, "plain")
+    live.http.post(f"/tasks/{task}/note", json={"text": "a\x1b[2Jb\u202ec\x9bd\nline"})
+    out = ask("token", "history", name)[1]
+    assert "note: a [2Jb c d line" in out
+
+
+def test_ctrl_c_ends_a_watch_with_130(live: Live) -> None:
+    with launched("token", "watch", live.start(), "--url", live.url) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 130
+        assert "Traceback" not in (process.stderr.read() if process.stderr else "")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(live: Live) -> None:
+    """BH-060: ``| head -1`` is silent."""
+    live.start()
+    command = f"{COMMAND} token list --limit 1000 --url {live.url} | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, env=environment(), check=False)
+    assert lines(done.stdout)[0].startswith("TOKEN")
+    assert done.stderr == ""
+
+
+def test_text_that_the_locale_cannot_show_does_not_break_a_command(live: Live) -> None:
+    name = live.name()
+    live.http.post("/tokens", json={"token": name, "context": {"path": "plain", "label": "é😀"}})
+    done = stateous(
+        "token",
+        "show",
+        name,
+        "--url",
+        live.url,
+        LANG="C",
+        LC_ALL="C",
+        PYTHONUTF8="0",
+        PYTHONCOERCECLOCALE="0",
+    )
+    assert done.returncode == 0
+    assert "label" in done.stdout
+
+
+def on_a_terminal(*arguments: str, **more: str) -> str:
+    """Run a command with a terminal as its stdout, 40 columns wide, and return what it showed."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [COMMAND, *arguments],
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
+        env=environment(TERM="xterm", COLUMNS="40", **more),
+    ):
+        os.close(theirs)
+        parts = []
+        while True:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:
+                break
+            if not part:
+                break
+            parts.append(part)
+    os.close(ours)
+    return b"".join(parts).decode()
+
+
+def test_a_terminal_gets_colours_unless_it_wants_none(live: Live) -> None:
+    name = live.start()
+    arguments = ("token", "history", name, "--url", live.url)
+    assert "\x1b[36mentered plain" in on_a_terminal(*arguments)
+    assert "\x1b[" not in on_a_terminal(*arguments, NO_COLOR="1")
+    assert "\x1b[" not in stateous(*arguments).stdout
+
+
+def test_supervisors_and_queues_are_listed_with_their_warnings(live: Live, ask) -> None:
+    for _ in range(2):
+        live.start("plain")
+    for instance in ("one", "two"):
+        body = {
+            "supervisor": "twin",
+            "instance": instance,
+            "states": ["plain"],
+            "request": f"r-{instance}",
+            "max": 1,
+        }
+        assert live.http.post("/tasks/claim", json=body).status_code == 200
+    live.start("draft")
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        _, out, err = ask("supervisor", "list")
+        if "draft" in out and out.count("twin") == 2:
+            break
+        time.sleep(0.1)
+    assert "2 processes go by the name twin" in err
+    assert "wait in draft, and nobody serves it" in err
+    head = lines(out)[0].split("  ")
+    assert [cell.strip() for cell in head if cell.strip()] == [
+        "NAME",
+        "INSTANCE",
+        "VERSION",
+        "LAST SEEN",
+        "RUNNING",
+        "STATES",
+    ]
+    document = json.loads(ask("supervisor", "list", "--json")[1])
+    assert set(document) == {"supervisors", "queues"}
