@@ -50,9 +50,7 @@ def root(
         bool,
         typer.Option("--version", help="Print the version and stop.", callback=_show_version, is_eager=True),
     ] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show tracebacks of mistakes of ours.")
-    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of mistakes of ours.")] = False,
 ) -> None:
     """The control plane: keeps tokens that move through a graph of states, and gives out their tasks."""
 

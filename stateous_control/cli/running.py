@@ -12,12 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
-import structlog
 import uvloop
 
 from stateous_control.cli.exits import Exit, Failure
 from stateous_control.engine.operations import ControlPlane
 from stateous_control.http.server import serve, url_of
+from stateous_control.logs import logger
 from stateous_control.store import migrate
 from stateous_control.store.failures import StartRefused, Unavailable
 from stateous_control.store.pool import Pool
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from stateous_control.embedded import EmbeddedPostgres
     from stateous_control.graph.document import Graph
 
-log = structlog.get_logger("stateous.control")
+log = logger()
 
 WATCH_S: Final = 0.5
 Result = TypeVar("Result")

@@ -50,7 +50,8 @@ def serve(
     url = databases.server_url(database, database_file, data, os.environ)
     graph = _load(workflow) if workflow is not None else None
     signal.signal(signal.SIGTERM, _end)
-    from stateous_control.cli import logs, running
+    from stateous_control import logs
+    from stateous_control.cli import running
     from stateous_control.http.server import Address, CannotListen, bind
 
     logs.configure()

@@ -12,13 +12,13 @@ import asyncio
 from collections.abc import Callable, Collection
 from typing import Final
 
-import structlog
 from stateous_contract.codes import Refused
 from stateous_contract.limits import WAIT_S_MAX
 from stateous_contract.messages import ClaimRequest, Grant
 
 from stateous_control.engine.granting import Claim, Granting, claim_of
 from stateous_control.engine.views import IsGone
+from stateous_control.logs import logger
 from stateous_control.store.failures import Unavailable
 from stateous_control.store.pool import Mode, Pool
 from stateous_control.store.statements import statements
@@ -29,7 +29,7 @@ LOOKS_MAX: Final = 7
 BACKSTOP_S: Final = 1.0
 DESKS_MAX: Final = 256
 
-log = structlog.get_logger("stateous.control")
+log = logger()
 
 
 class Desk:

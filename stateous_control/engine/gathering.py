@@ -13,9 +13,9 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
-import structlog
 from stateous_contract.codes import Refused
 
+from stateous_control.logs import logger
 from stateous_control.rules.book import Book
 from stateous_control.store.books import OpenBook, Shelf, Wanted
 from stateous_control.store.failures import Unavailable
@@ -25,7 +25,7 @@ from stateous_control.store.writing import write_back
 WEIGHT_MAX: Final = 500
 QUEUE_MAX: Final = 20_000
 
-log = structlog.get_logger("stateous.control")
+log = logger()
 
 
 Answer = TypeVar("Answer")

@@ -6,18 +6,17 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Final
 
-import structlog
-
 from stateous_control.engine.attendance import Attendance
 from stateous_control.engine.claims import Claims, Desk
 from stateous_control.engine.gathering import Gathering
 from stateous_control.engine.notices import Notices
 from stateous_control.engine.sweep import Sweep
+from stateous_control.logs import logger
 from stateous_control.store.failures import Unavailable
 
 WRITERS: Final = 2
 
-log = structlog.get_logger("stateous.control")
+log = logger()
 
 
 class Loops:

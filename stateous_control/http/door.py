@@ -10,17 +10,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-import structlog
 from stateous_contract.codes import Code, Refused
 
 from stateous_control.engine.operations import ControlPlane
 from stateous_control.http.answers import STOPPING, UNEXPECTED, Answer, Header, refusal
 from stateous_control.http.calls import Call, Gone, Receive, Scope, Send, no_such_path
 from stateous_control.http.strangers import Strangers
+from stateous_control.logs import logger
 
 Handler = Callable[[ControlPlane, Call], Awaitable[Answer]]
 
-log = structlog.get_logger("stateous.control.http")
+log = logger("stateous.control.http")
 
 _ALWAYS: Final[tuple[Header, ...]] = (
     (b"x-content-type-options", b"nosniff"),

@@ -1,4 +1,7 @@
-"""Where the log goes and how it looks: stderr, for people on a terminal, one JSON object a line otherwise."""
+"""The log: stderr, for people on a terminal, one JSON object a line otherwise. The only module that knows structlog.
+
+An event is ``noun.past_participle``, details are keys. Never a payload, a context, an answer or a secret.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,11 @@ import sys
 from typing import Any
 
 import structlog
+
+
+def logger(name: str = "stateous.control") -> Any:
+    """Return a logger; it finds out how to write when it is first used, so that importing sets nothing up."""
+    return structlog.get_logger(name)
 
 
 def configure() -> None:
