@@ -10,6 +10,7 @@ from typing import Final
 
 BACKOFF_FIRST_S: Final = 1.0
 BACKOFF_MAX_S: Final = 30.0
+GREET_MAX_S: Final = 5.0  # one small request; its answer wakes everything that backs off for longer
 BARRED_MAX_S: Final = 300.0
 RETRY_AFTER_MAX_S: Final = 120.0
 BEAT_RETRY_MIN_S: Final = 1.0

@@ -47,6 +47,7 @@ class _Lane:
         self.failures = 0
         self.violations = 0
         self.wake = Wake()
+        self.again = Wake()
 
 
 class _Bar:
@@ -95,6 +96,11 @@ class Claims:
         """Something changed that claims depend on: a slot, a host, the contract, a delivery."""
         self._lead.wake.ring()
         self._second.wake.ring()
+
+    def retry(self) -> None:
+        """The control plane is back: whoever backs off tries now."""
+        self._lead.again.ring()
+        self._second.again.ring()
 
     def look_again(self) -> None:
         """Something was delivered: on a control plane that cannot wait, its token may have a task by now."""
@@ -151,7 +157,7 @@ class Claims:
         max_s = cadence.BARRED_MAX_S if isinstance(error, Denied) else cadence.BACKOFF_MAX_S
         wait_s = cadence.backoff_s(lane.failures, self._luck.random(), asked_s=error.asked_s, max_s=max_s)
         self._contact.missed(error, wait_s)
-        await self._sleep(wait_s)
+        await self._sleep(lane, wait_s)
 
     async def _count_violation(self, lane: _Lane, error: PeerViolation) -> None:
         """After some answers that nobody can understand, give the id up, so that it cannot wedge the loop."""
@@ -162,9 +168,9 @@ class Claims:
         self._log.tell("claim.abandoned", request=request, error=error.sentence)
         await self._give_up(request)
 
-    async def _sleep(self, wait_s: float) -> None:
-        """Sleep through rings: a free slot is no reason to hurry a control plane that does not answer."""
-        await anyio.sleep(wait_s)
+    async def _sleep(self, lane: _Lane, wait_s: float) -> None:
+        """Sleep through rings of slots: they are no reason to hurry a control plane that does not answer."""
+        await lane.again.wait(anyio.current_time() + wait_s)
 
     # The second claim, which never waits.
 
@@ -203,7 +209,7 @@ class Claims:
             await self._pause(lane, error)
         except Refused:
             lane.failures += 1  # the first claim finds out which state it is
-            await self._sleep(cadence.backoff_s(lane.failures, self._luck.random()))
+            await self._sleep(lane, cadence.backoff_s(lane.failures, self._luck.random()))
         return False
 
     # One claim.
@@ -283,7 +289,7 @@ class Claims:
                 return
         if not any(state in self._barred for state in states):
             lane.failures += 1
-            await self._sleep(cadence.backoff_s(lane.failures, self._luck.random()))
+            await self._sleep(lane, cadence.backoff_s(lane.failures, self._luck.random()))
 
     async def _probe_barred(self, lane: _Lane) -> float:
         """Ask again for barred states whose time has come; return when the next one's comes."""

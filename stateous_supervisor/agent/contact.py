@@ -16,7 +16,7 @@ import anyio
 
 from stateous_supervisor.agent import cadence
 from stateous_supervisor.agent.control_plane import ControlPlane
-from stateous_supervisor.agent.faults import Refused, Unanswered
+from stateous_supervisor.agent.faults import Denied, Refused, Unanswered
 from stateous_supervisor.agent.logs import Log
 from stateous_supervisor.agent.wake import Wake
 
@@ -25,7 +25,9 @@ MEND: Final = "stateous-supervisor contract FOLDER"
 
 
 class Contact:
-    """What is known about the other side. Claims may go on while `is_open`; `opened` is called when they may.
+    """What is known about the other side. Claims may go on while `is_open`.
+
+    `opened` is called when they may, `regained` when an outage is over.
 
     Args:
         checksum: reads what the folder's contract was made for.
@@ -46,6 +48,7 @@ class Contact:
         self._luck = luck
         self._checksum = checksum
         self.opened: Callable[[], None] = lambda: None
+        self.regained: Callable[[], None] = lambda: None
         self._wake = Wake()
         self._terms = anyio.Event()
         self._down_since: float | None = None
@@ -72,6 +75,7 @@ class Contact:
         now = anyio.current_time()
         if self._down_since is None:
             self._down_since = now
+            self._wake.ring()
         self._failures += 1
         self.is_reached = False
         if now - self._told_at >= QUIET_S:
@@ -89,22 +93,26 @@ class Contact:
                 terms = await self._control_plane.greet()
             except Unanswered as error:
                 failures += 1
-                wait_s = cadence.backoff_s(failures, self._luck.random(), asked_s=error.asked_s)
-                self.missed(error, wait_s)
-                await self._wake.wait(anyio.current_time() + wait_s)
+                await self._back_off(error, failures)
                 continue
             except Refused as error:
                 failures += 1
-                wait_s = cadence.backoff_s(failures, self._luck.random())
-                self.missed(Unanswered(f"/health is refused: {error.sentence}"), wait_s)
-                await anyio.sleep(wait_s)
+                await self._back_off(Unanswered(f"/health is refused: {error.sentence}"), failures)
                 continue
             failures = 0
+            was_down = self._down_since is not None
             self._greeted(sorted(terms.features))
             self._compare(terms.checksum)
-            again_at = math.inf if self.is_open else anyio.current_time() + cadence.REASK_S
             self._terms.set()
-            await self._wake.wait(again_at)
+            if was_down:
+                self.regained()
+            await self._wake.wait(math.inf if self.is_open else anyio.current_time() + cadence.REASK_S)
+
+    async def _back_off(self, error: Unanswered, failures: int) -> None:
+        max_s = cadence.BARRED_MAX_S if isinstance(error, Denied) else cadence.GREET_MAX_S
+        wait_s = cadence.backoff_s(failures, self._luck.random(), asked_s=error.asked_s, max_s=max_s)
+        self.missed(error, wait_s)
+        await anyio.sleep(wait_s)
 
     def _greeted(self, features: list[str]) -> None:
         if not self.is_reached:

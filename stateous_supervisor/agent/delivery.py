@@ -66,6 +66,7 @@ class Delivery:
         self._lines: dict[Key, _Line] = {}
         self._wake = Wake()
         self._failures = 0
+        self._not_before = -math.inf
         self._chunk_max = 0
         self._settle: Settle = lambda _envelope, _result: None
 
@@ -95,6 +96,7 @@ class Delivery:
 
     def hurry(self) -> None:
         """Try everything again now."""
+        self._not_before = -math.inf
         for line in self._lines.values():
             line.not_before = -math.inf
         self._wake.ring()
@@ -116,6 +118,8 @@ class Delivery:
 
     async def _send_batch(self) -> float:
         """Send one request with what is there; return until when there is nothing to do."""
+        if self._not_before > anyio.current_time():
+            return self._not_before
         taken = self._take()
         if not taken:
             return self._next_due()
@@ -253,10 +257,8 @@ class Delivery:
         self.tries += 1
         wait_s = self._wait_s(error, self._failures)
         self._contact.missed(error, wait_s)
-        until = anyio.current_time() + wait_s
-        for line in self._lines.values():
-            line.not_before = until
-        return until
+        self._not_before = anyio.current_time() + wait_s
+        return self._not_before
 
     def _delay(self, key: Key, error: Unanswered | None) -> None:
         """No answer to one attempt's message: its line waits."""

@@ -167,11 +167,12 @@ class Hosts:
     def hear(self, generation: int, messages: Sequence[ToAgent]) -> None:
         """Take messages of a host; kinds that this agent does not know yet are nothing."""
         roster = self._roster
+        now = anyio.current_time()
         for message in messages:
             if isinstance(message, Outcome):
-                roster.end(message)
+                roster.end(message, now)
             elif isinstance(message, Began):
-                roster.happen((message.task, message.attempt), message)
+                roster.happen((message.task, message.attempt), message, now)
             elif isinstance(message, Noted | Remembered):
                 roster.take_word(message)
             elif isinstance(message, Logged):

@@ -8,9 +8,9 @@ lines are dropped and counted. Never logged: keys, payloads, contexts, answers.
 from __future__ import annotations
 
 import os
-import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -123,6 +123,7 @@ class Log:
         self._least = _NUMBERS[level]
         self._clock = clock
         self._bound = dict(bound or {})
+        self._second, self._shown = -1, ""
         self._render = _console(colors=colors) if console else _json()
 
     def tell(self, event: str, /, **keys: object) -> None:
@@ -133,9 +134,22 @@ class Log:
         """Log `event` at a level of the caller's choice (a routine's own lines)."""
         if _NUMBERS.get(level, 20) < self._least:
             return
-        fields: dict[str, Any] = {"at": _stamp(self._clock()), "level": level, "event": event, **self._bound}
-        fields |= {name: _cut(value) for name, value in keys.items() if value is not None}
-        self._write(self._render(fields))
+        fields: dict[str, Any] = {"at": self._stamp(), "level": level, "event": event, **self._bound}
+        for name, value in keys.items():
+            if value is not None:
+                fields[name] = value
+        line = self._render(fields)
+        if len(line) > TEXT_CHARS_MAX:
+            line = self._render({name: _cut(value) for name, value in fields.items()})
+        self._write(line)
+
+    def _stamp(self) -> str:
+        """Return the wall time; the part down to the second is made once a second."""
+        at = self._clock()
+        whole = int(at)
+        if whole != self._second:
+            self._second, self._shown = whole, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole))
+        return f"{self._shown}.{int((at - whole) * 1000):03d}Z"
 
 
 def _cut(value: object) -> object:
@@ -174,49 +188,55 @@ def _console(*, colors: bool) -> Callable[[dict[str, Any]], str]:
     return render
 
 
-def _stamp(at: float) -> str:
-    whole = int(at)
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{int((at - whole) * 1000):03d}Z"
-
-
 class StderrLines:
     """Writes lines to a descriptor from a thread of its own, in bursts."""
 
     def __init__(self, descriptor: int = 2) -> None:
         self._descriptor = descriptor
-        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._lines: deque[str] = deque()
         self._dropped = 0
+        self._is_open = True
+        self._is_idle = False
+        self._called = threading.Event()
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
         self._thread.start()
 
     def write(self, line: str) -> None:
         """Take a line. Never waits: beyond `LINES_MAX` it is dropped and counted."""
-        if self._lines.qsize() >= LINES_MAX:
+        if len(self._lines) >= LINES_MAX:
             self._dropped += 1
             return
-        self._lines.put(line)
+        self._lines.append(line)
+        if self._is_idle:
+            self._is_idle = False
+            self._called.set()
 
     def close(self, wait_s: float = 1.0) -> None:
         """Write what is there, for at most `wait_s`."""
-        self._lines.put(None)
+        self._is_open = False
+        self._called.set()
         self._thread.join(wait_s)
 
     def _run(self) -> None:
-        is_open = True
-        while is_open:
-            lines = [self._lines.get()]
-            while not self._lines.empty():
-                lines.append(self._lines.get())
-            is_open = None not in lines
-            text = "".join(f"{line}\n" for line in lines if line is not None)
+        while self._is_open or self._lines:
+            if not self._lines:
+                self._rest()
+            lines = [self._lines.popleft() for _ in range(len(self._lines))]
+            text = "".join(f"{line}\n" for line in lines)
             if self._dropped:
                 text += f'{{"level":"warning","event":"log.dropped","lines":{self._dropped}}}\n'
                 self._dropped = 0
             self._put(text.encode("utf-8", "replace"))
-            if is_open:
-                time.sleep(
-                    GATHER_S
-                )  # so that a busy agent wakes this thread fifty times a second, not for each line
+
+    def _rest(self) -> None:
+        """Wait for a line, and then a little for more: a busy agent wakes this thread fifty times a second."""
+        self._called.clear()
+        self._is_idle = True
+        if not self._lines and self._is_open:
+            self._called.wait()
+        self._is_idle = False
+        if self._is_open:
+            time.sleep(GATHER_S)
 
     def _put(self, text: bytes) -> None:
         try:

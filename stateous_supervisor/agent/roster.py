@@ -247,13 +247,13 @@ class Roster:
             self.happen(assignment.key, died)
         return len(running)
 
-    def end(self, outcome: frames.Outcome) -> None:
+    def end(self, outcome: frames.Outcome, at: float) -> None:
         """A routine ended. One that was cancelled for a stop is given back rather than failed (A-43)."""
         key = (outcome.task, outcome.attempt)
         if outcome.is_dropped and self.is_draining:
             self.give_back(key, "drain")
         else:
-            self.happen(key, outcome)
+            self.happen(key, outcome, at)
 
     def tell_host(self, messages: Sequence[frames.Frame]) -> None:
         """Send something to the host that has the work, if there is one."""
@@ -267,12 +267,18 @@ class Roster:
 
     # What happens.
 
-    def happen(self, key: Key, happening: Happening) -> None:
-        """Advance one assignment and carry the effects out. News of one that is over is nothing."""
+    def happen(self, key: Key, happening: Happening, at: float | None = None) -> None:
+        """Advance one assignment and carry the effects out. News of one that is over is nothing.
+
+        Args:
+            key: task and attempt.
+            happening: what happened.
+            at: when, on the loop's clock; now where many things happen one by one.
+        """
         assignment = self.assignments.get(key)
         if assignment is None:
             return
-        after, effects = advance(assignment, happening, anyio.current_time())
+        after, effects = advance(assignment, happening, anyio.current_time() if at is None else at)
         if after is not assignment:
             self.assignments[key] = after
         for effect in effects:
@@ -336,10 +342,11 @@ class Roster:
         batch.messages.append(envelope)
 
     def _on_written(self, envelopes: list[Envelope]) -> None:
+        now = anyio.current_time()
         for envelope in envelopes:
             key = (envelope.task, envelope.attempt)
             if envelope.kind == "report":
-                self.happen(key, KEPT)
+                self.happen(key, KEPT, now)
             elif key in self.assignments and self.assignments[key].phase is not Phase.CANCELLING:
                 self._delivery.put(envelope)
 

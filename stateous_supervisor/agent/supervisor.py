@@ -111,6 +111,7 @@ class Supervisor:
         )
         self._hosts = Hosts(source, self._roster, log, luck, is_strict=duty.is_strict, changed=self._changed)
         self._contact.opened = self._journal.mended = self._roster.freed = self._changed
+        self._contact.regained = self._regained
         self._roster.held = self._heartbeats.look
         self._roster.delivered = self._delivered
 
@@ -236,6 +237,10 @@ class Supervisor:
     def _changed(self) -> None:
         self._claims.look()
         self._wake.ring()
+
+    def _regained(self) -> None:
+        self._claims.retry()
+        self._delivery.hurry()
 
     def _delivered(self) -> None:
         self._claims.look_again()
