@@ -135,9 +135,7 @@ class Log:
         if _NUMBERS.get(level, 20) < self._least:
             return
         fields: dict[str, Any] = {"at": self._stamp(), "level": level, "event": event, **self._bound}
-        for name, value in keys.items():
-            if value is not None:
-                fields[name] = value
+        fields |= {name: value for name, value in keys.items() if value is not None}
         line = self._render(fields)
         if len(line) > TEXT_CHARS_MAX:
             line = self._render({name: _cut(value) for name, value in fields.items()})

@@ -7,7 +7,6 @@ waits. Called by the loops: claims accept and start, hosts report, delivery sett
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Final, Protocol
 
 import anyio
@@ -40,8 +39,9 @@ from stateous_supervisor.agent.assignment import (
 from stateous_supervisor.agent.control_plane import BadGrant, ControlPlane, Granted, Result
 from stateous_supervisor.agent.delivery import Delivery
 from stateous_supervisor.agent.journal import Journal
+from stateous_supervisor.agent.keeping import Keeping
 from stateous_supervisor.agent.logs import Log
-from stateous_supervisor.agent.outbox import Batch, Envelope, GrantRow
+from stateous_supervisor.agent.outbox import Envelope, GrantRow
 from stateous_supervisor.agent.slots import Slots
 from stateous_supervisor.link import frames
 
@@ -101,8 +101,7 @@ class Roster:
         self._raws: dict[Key, Raw] = {}
         self._waiting: list[Assignment] = []
         self._envelopes: dict[Key, Envelope] = {}
-        self._batch: Batch | None = None
-        self._written: list[Envelope] = []
+        self._keeping = Keeping(journal, self._on_written)
 
     # Grants.
 
@@ -309,9 +308,7 @@ class Roster:
     def _keep(self, assignment: Assignment, report: TaskMessage) -> None:
         bytes_max = self._control_plane.terms.body_bytes_max
         _, body = reports.write(report, bytes_max)
-        envelope = self._envelope(assignment, "report", body)
-        self._envelopes[assignment.key] = envelope
-        self._write(envelope)
+        self._envelopes[assignment.key] = self._keeping.write(assignment, "report", body)
         self._journal.batch.grants_over.append(assignment.key)
 
     def take_word(self, word: frames.Noted | frames.Remembered) -> None:
@@ -326,20 +323,7 @@ class Roster:
             message = TaskMessage(
                 task=word.task, attempt=word.attempt, kind="memory", key=word.key, value=word.value
             )
-        self._write(self._envelope(assignment, message.kind, msgspec.json.encode(message)))
-
-    def _envelope(self, assignment: Assignment, kind: str, body: bytes) -> Envelope:
-        a = assignment
-        return Envelope(self._journal.new_id(), a.task, a.attempt, a.state, a.token, a.identity, kind, body)
-
-    def _write(self, envelope: Envelope) -> None:
-        """Put a message into the next commit; one callback serves all messages of one commit."""
-        batch = self._journal.batch
-        if self._batch is not batch:
-            self._batch, self._written = batch, []
-            self._journal.write_soon(partial(self._on_written, self._written))
-        self._written.append(envelope)
-        batch.messages.append(envelope)
+        self._keeping.write(assignment, message.kind, msgspec.json.encode(message))
 
     def _on_written(self, envelopes: list[Envelope]) -> None:
         now = anyio.current_time()
