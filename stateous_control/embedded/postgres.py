@@ -59,6 +59,11 @@ SETTINGS: Final[dict[str, str]] = {
 }
 
 
+def url_file(data: Path) -> Path:
+    """Return the file that holds the URL of a running server, for tools such as pg_dump."""
+    return data / "postgres.url"
+
+
 class EmbeddedPostgres:
     """The PostgreSQL of one data folder.
 
@@ -108,6 +113,7 @@ class EmbeddedPostgres:
             self._make_cluster()
             self._launch()
             self._wait_until_ready()
+            url_file(self.data).write_text(self.url)
         except BaseException:
             self.stop()
             raise
@@ -142,6 +148,7 @@ class EmbeddedPostgres:
             shutil.rmtree(self._socket, ignore_errors=True)
             self._socket = None
         if self._lock is not None:
+            url_file(self.data).unlink(missing_ok=True)
             os.close(self._lock)
             self._lock = None
 

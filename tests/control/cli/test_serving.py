@@ -149,6 +149,20 @@ def test_a_signal_while_it_starts_leaves_nothing_behind(tmp_path: Path) -> None:
     assert left == ""
 
 
+def test_a_backup_of_a_running_control_plane_can_be_restored(data: Path, tmp_path: Path) -> None:
+    dump = str(tmp_path / "backup.dump")
+    with serving("--data", str(data)):
+        assert stateous("postgres", "--data", str(data), "pg_dump", "-Fc", "-f", dump).returncode == 0
+    fresh = tmp_path / "fresh"
+    assert stateous("migrate", "--data", str(fresh)).returncode == 0
+    restored = stateous(
+        "postgres", "--data", str(fresh), "pg_restore", "--clean", "--if-exists", "-d", "stateous", dump
+    )
+    assert (restored.returncode, restored.stderr) == (0, "")
+    with serving("--data", str(fresh)) as (_process, url):
+        assert httpx.get(f"{url}/tokens/kept").status_code == 200
+
+
 def test_the_log_is_json_where_nobody_looks(data: Path) -> None:
     with serving("--data", str(data)) as (process, _url):
         process.send_signal(signal.SIGTERM)
