@@ -42,16 +42,20 @@ def make(kind: type[Side], name: str, programs: Path, dsn: str, folder: Path) ->
 
 def drain(side: Side, running: Bench, *, count: int, stop_at: int, slots: int) -> float:
     """Return tasks a second, from the first routine's first line to the last completion in the database."""
-    side.serve(running)
+    control = side.serve(running)
     side.preload(count)
-    side.supervise(running, slots, {"METER_TARGET": str(stop_at)})
+    agent = side.supervise(running, slots, {"METER_TARGET": str(stop_at)})
     wait_until(f"{side.name} to begin", lambda: side.mark("FIRST"), 60)
+    before = {"control": control.cpu_s(), **agent.cpu_s_each()}
     wait_until(f"{side.name} to end", lambda: side.mark("LAST"), 240)
     if stop_at == count:
         wait_until("the last completion", lambda: side.completed() == count, 60, 0.003)
         end = time.monotonic_ns()
     else:
         end = side.mark("LAST") or 0
+    after = {"control": control.cpu_s(), **agent.cpu_s_each()}
+    used = {name: round((cpu - before.get(name, 0)) * 1e6 / stop_at) for name, cpu in after.items()}
+    emit(test="drain", side=side.name, cpu_us_a_task=used)
     return stop_at / ((end - (side.mark("FIRST") or 0)) / 1e9)
 
 

@@ -33,6 +33,11 @@ class Process:
     def cpu_s(self) -> float:
         return sum(sum(p.cpu_times()[:2]) for p in self.tree())
 
+    def cpu_s_each(self) -> dict[str, float]:
+        """CPU seconds of the process and of each child, by role: agent, then its hosts."""
+        names = ["agent", *(f"host{n}" for n in range(10))]
+        return {name: sum(p.cpu_times()[:2]) for name, p in zip(names, self.tree(), strict=False)}
+
     def pss_mb(self) -> float:
         return sum(p.memory_full_info().pss for p in self.tree()) / 1e6
 

@@ -88,7 +88,7 @@ class Ours(Side):
 
     def serve(self, bench: Bench) -> Process:
         argv = [str(self.bin / "stateous-control"), "serve", str(HERE / "noop.json")]
-        argv += ["--listen", f"127.0.0.1:{self.port}", "--data", str(self.folder / "data")]
+        argv += ["--listen", f"127.0.0.1:{self.port}"]
         process = bench.start("control", argv, {"STATEOUS_DATABASE_URL": self.dsn})
         self.wait_for_health()
         return process
