@@ -69,6 +69,7 @@ class Loops:
 async def _sweep_for_ever(sweep: Sweep, attendance: Attendance, notices: Notices, sweep_s: float) -> None:
     is_away = False
     while True:
+        await asyncio.sleep(sweep_s)
         try:
             await sweep.sweep()
             notices.others = sweep.seen.others
@@ -83,4 +84,3 @@ async def _sweep_for_ever(sweep: Sweep, attendance: Attendance, notices: Notices
             if is_away:
                 log.info("database.found")
             is_away = False
-        await asyncio.sleep(sweep_s)

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-import structlog
-
+from stateous_control.logs import logger
 from stateous_control.rules.book import Book
 from stateous_control.rules.leases import end_lease
 from stateous_control.rules.timers import fire_timer
@@ -33,7 +32,7 @@ GRACE_HEARTBEATS: Final = 1.5
 REQUESTS_KEPT_S_MIN: Final = 3_600.0
 SKIPPED_FOR_S: Final = 60.0
 
-log = structlog.get_logger("stateous.control")
+log = logger()
 
 
 @dataclass(slots=True)
@@ -150,6 +149,7 @@ class Sweep:
             tasks={row["task_id"] for row in rows},
             token_ids={row["token_id"] for row in rows},
             needs_timers=True,
+            needs_leases=True,
         )
         opened = await self._shelf.open(session, wanted)
         for row in rows:

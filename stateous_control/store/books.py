@@ -33,7 +33,7 @@ class Wanted:
     """What a book is to be opened for. A name or task that does not exist is simply not in the book.
 
     `memory` names keys of memory (task, key) and `keys` idempotency keys (owner, name, key) whose presence matters.
-    `needs_timers` is False where no task can end.
+    `needs_timers` is False where no task can end, `needs_leases` where no lease is judged.
     """
 
     tasks: set[int] = field(default_factory=set)
@@ -43,6 +43,7 @@ class Wanted:
     keys: set[tuple[str, str, str]] = field(default_factory=set)
     starts: int = 0
     needs_timers: bool = False
+    needs_leases: bool = False
 
     def add(self, other: Wanted) -> None:
         """Take in what another operation of the same transaction wants."""
@@ -53,6 +54,7 @@ class Wanted:
         self.keys |= other.keys
         self.starts += other.starts
         self.needs_timers = self.needs_timers or other.needs_timers
+        self.needs_leases = self.needs_leases or other.needs_leases
 
 
 @dataclass(slots=True)
@@ -141,6 +143,9 @@ class Shelf:
         ids = list(book.tokens)
         if wanted.needs_timers:
             book.timers = [_timer(row) for row in await session.fetch(statements.read_timers, ids)]
+        if wanted.needs_leases:
+            for row in await session.fetch(statements.read_leases, list(book.tasks)):
+                book.tasks[row["task_id"]].lease_until = row["until"]
         if any(token.status is TokenStatus.PAUSED for token in book.tokens.values()):
             book.held = [_held(row) for row in await session.fetch(statements.read_held, ids)]
         if wanted.memory:
@@ -222,7 +227,6 @@ def _task(row: Row) -> Task:
         is_suspect=values[16],
         report_attempt=values[17],
         report_digest=values[18],
-        lease_until=values[19],
     )
 
 

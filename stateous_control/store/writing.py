@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Raw
-from stateous_contract.states import TokenStatus
+from stateous_contract.states import TaskState, TokenStatus
 
 from stateous_control.rules.book import Book, Held, Task, Timer, Token
 from stateous_control.store.books import OpenBook
@@ -95,33 +95,19 @@ def _changed_token(token: Token, opened: OpenBook) -> tuple[Any, ...]:
 
 
 async def _write_tasks(session: Session, book: Book) -> None:
-    fresh = [_whole_task(task) for task in book.tasks.values() if task.is_new]
-    await _insert(session, statements.insert_tasks, fresh)
-    changed = [_changed_task(task) for task in book.tasks.values() if task.is_changed and not task.is_new]
-    await _insert(session, statements.update_tasks, changed)
+    fresh = [task for task in book.tasks.values() if task.is_new]
+    await _insert(session, statements.insert_tasks, [_new_task(task) for task in fresh])
+    # A task that something happened to before its transaction ended is rare: it is written twice.
+    changed = [task for task in book.tasks.values() if (task.is_changed and not task.is_new) or _is_used(task)]
+    await _insert(session, statements.update_tasks, [_changed_task(task) for task in changed])
 
 
-def _whole_task(task: Task) -> tuple[Any, ...]:
-    return (
-        task.id,
-        task.token_id,
-        task.state,
-        task.visit,
-        task.current_state.value,
-        task.attempt,
-        task.failures,
-        task.retries,
-        task.generation,
-        task.ready_at,
-        task.reason,
-        task.held_ready_at,
-        task.supervisor,
-        task.instance,
-        task.releases,
-        task.is_suspect,
-        task.report_attempt,
-        task.report_digest,
-    )
+def _is_used(task: Task) -> bool:
+    return task.is_new and (task.current_state is not TaskState.PENDING or task.generation > 1)
+
+
+def _new_task(task: Task) -> tuple[Any, ...]:
+    return (task.id, task.token_id, task.state, task.visit, task.retries, task.ready_at, task.held_ready_at)
 
 
 def _changed_task(task: Task) -> tuple[Any, ...]:

@@ -12,17 +12,21 @@ FROM wanted w JOIN tokens k ON k.id = w.id ORDER BY k.id FOR NO KEY UPDATE OF k;
 
 -- name: read_tasks
 -- The live tasks of the locked tokens, the tasks that were named whatever became of them, and the time by now.
-WITH wanted AS (
-  SELECT t.id FROM unnest($1::bigint[]) AS n (token_id) JOIN tasks t ON t.token_id = n.token_id
+WITH found AS (
+  SELECT t.* FROM unnest($1::bigint[]) AS n (token_id) JOIN tasks t ON t.token_id = n.token_id
     AND t.current_state IN ('pending', 'running', 'parked')
-  UNION SELECT n.id FROM unnest($2::bigint[]) AS n (id)
+  UNION ALL
+  SELECT t.* FROM unnest($2::bigint[]) AS n (id) JOIN tasks t ON t.id = n.id
+    AND t.current_state NOT IN ('pending', 'running', 'parked')
 )
 SELECT moment.now, t.id, t.token_id, t.state, t.visit, t.current_state, t.attempt, t.failures, t.retries, t.generation,
   t.ready_at, t.watchdog_stop_reason, t.held_ready_at, t.supervisor, t.instance, t.releases, t.is_suspect,
-  t.report_attempt, t.report_digest, l.until
-FROM (SELECT clock_timestamp() AS now) moment
-LEFT JOIN (wanted w JOIN tasks t ON t.id = w.id LEFT JOIN leases l ON l.task_id = t.id) ON true
-ORDER BY t.id;
+  t.report_attempt, t.report_digest
+FROM (SELECT clock_timestamp() AS now) moment LEFT JOIN found t ON true;
+
+-- name: read_leases
+-- When the leases of these tasks end.
+SELECT l.task_id, l.until FROM unnest($1::bigint[]) AS n (id) JOIN leases l ON l.task_id = n.id;
 
 -- name: read_timers
 -- The timers of the locked tokens.

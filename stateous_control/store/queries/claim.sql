@@ -32,6 +32,9 @@ ORDER BY t.id;
 -- Lock the oldest ready tasks of the named states with their tokens, passing over what others hold.
 -- $1 states, $2 most of each, $3 oldest ready_at looked at, $4 most in all, $5 bytes of context and memory in all.
 WITH wanted AS MATERIALIZED (
+  SELECT s.state, s.since, least(s.most, $4) AS most
+  FROM unnest($1::text[], $2::int[], $3::timestamptz[]) AS s (state, most, since) WHERE cardinality($1) = 1
+  UNION ALL
   SELECT state, since, count(*)::int AS most FROM (
     SELECT s.state, s.since
     FROM unnest($1::text[], $2::int[], $3::timestamptz[]) AS s (state, most, since)
@@ -40,7 +43,7 @@ WITH wanted AS MATERIALIZED (
       WHERE t.state = s.state AND t.ready_at >= s.since AND t.ready_at <= statement_timestamp()
       ORDER BY t.ready_at, t.id LIMIT s.most
     ) ready
-    ORDER BY ready.ready_at, ready.id LIMIT $4
+    WHERE cardinality($1) > 1 ORDER BY ready.ready_at, ready.id LIMIT $4
   ) oldest GROUP BY state, since
 ), picked AS MATERIALIZED (
   SELECT p.* FROM wanted w CROSS JOIN LATERAL (
@@ -51,19 +54,20 @@ WITH wanted AS MATERIALIZED (
     ORDER BY t.ready_at, t.id LIMIT w.most
     FOR NO KEY UPDATE OF t, k SKIP LOCKED
   ) p
+), complete AS MATERIALIZED (
+  SELECT p.*, (SELECT string_agg(to_json(m.key)::text || ':' || m.value, ',' ORDER BY m.key)
+    FROM memory m WHERE m.token_id = p.token_id AND m.state = p.state) AS memory
+  FROM picked p
 ), weighed AS (
-  SELECT p.*, row_number() OVER oldest_first AS place,
-    sum(octet_length(p.context) + coalesce(octet_length(p.entered_payload), 0) + 400 + coalesce((
-      SELECT sum(octet_length(m.key) + octet_length(m.value) + 4) FROM memory m
-      WHERE m.token_id = p.token_id AND m.state = p.state), 0)) OVER oldest_first AS bytes
-  FROM picked p WINDOW oldest_first AS (ORDER BY p.ready_at, p.id)
+  SELECT c.*, row_number() OVER oldest_first AS place,
+    sum(400 + octet_length(c.context) + coalesce(octet_length(c.entered_payload), 0)
+      + coalesce(octet_length(c.memory), 0)) OVER oldest_first AS bytes
+  FROM complete c WINDOW oldest_first AS (ORDER BY c.ready_at, c.id)
 )
-SELECT p.id, p.token_id, p.state, p.visit, p.attempt, p.generation, p.is_suspect, p.ready_at,
-  p.name, p.owner, p.context, p.entered_by, p.entered_payload, p.entered_error, p.seq,
-  (SELECT string_agg(to_json(m.key)::text || ':' || m.value, ',' ORDER BY m.key)
-   FROM memory m WHERE m.token_id = p.token_id AND m.state = p.state) AS memory
-FROM weighed p WHERE p.place = 1 OR p.bytes <= $5::bigint
-ORDER BY p.ready_at, p.id;
+SELECT w.id, w.token_id, w.state, w.visit, w.attempt, w.generation, w.is_suspect, w.ready_at,
+  w.name, w.owner, w.context, w.entered_by, w.entered_payload, w.entered_error, w.seq, w.memory
+FROM weighed w WHERE w.place = 1 OR w.bytes <= $5::bigint
+ORDER BY w.ready_at, w.id;
 
 -- name: ready_states
 -- The states among these that have ready work, whether or not somebody holds it at this moment.

@@ -18,12 +18,10 @@ FROM unnest($1::bigint[], $2::text[], $3::text[], $4::int[], $5::text[], $6::tim
 WHERE k.id = n.id;
 
 -- name: insert_tasks
--- New tasks.
-INSERT INTO tasks (id, token_id, state, visit, current_state, attempt, failures, retries, generation, ready_at,
-  watchdog_stop_reason, held_ready_at, supervisor, instance, releases, is_suspect, report_attempt, report_digest)
-SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::int[], $5::text[], $6::int[], $7::int[], $8::int[],
-  $9::bigint[], $10::timestamptz[], $11::text[], $12::timestamptz[], $13::text[], $14::text[], $15::int[],
-  $16::boolean[], $17::int[], $18::text[]);
+-- New tasks, as they are when nothing has happened to them yet.
+INSERT INTO tasks (id, token_id, state, visit, retries, ready_at, held_ready_at)
+SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::int[], $5::int[], $6::timestamptz[],
+  $7::timestamptz[]);
 
 -- name: update_tasks
 -- Changed tasks, and the end of the lease of each that runs no more.

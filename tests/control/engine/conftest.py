@@ -1,13 +1,43 @@
-"""A runner for the coroutines of this folder's tests."""
+"""For this folder's tests: a runner for coroutines, and one database that is emptied between tests.
+
+Making a database costs half a second, emptying one a few milliseconds; here are a hundred tests.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 import inspect
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from conftest import run_sql, url_of
+
+NAME = "engine"
+TABLES = (
+    "history, memory, idempotency_keys, held_events, timers, leases, tasks, tokens, claim_requests, supervisors, "
+    "control_planes"
+).split(", ")
+
+
+@pytest.fixture(scope="session")
+def engine_database(postgres: str, migrated_template: str) -> str:
+    run_sql(postgres, f"CREATE DATABASE {NAME} TEMPLATE {migrated_template} STRATEGY FILE_COPY")
+    return url_of(postgres, NAME)
+
+
+@pytest.fixture
+def database(engine_database: str) -> Iterator[str]:
+    """The URL of a migrated database without a row."""
+    yield engine_database
+    run_sql(
+        engine_database,
+        f"ALTER DATABASE {NAME} RESET ALL; "
+        + "; ".join(f"DELETE FROM {table}" for table in TABLES)
+        + "; UPDATE settings SET graph = NULL, seen_at = now(), no_sweep_before = '-infinity'; DELETE FROM graphs"
+        + "; ALTER SEQUENCE task_ids RESTART; ALTER SEQUENCE token_ids RESTART",
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -17,5 +47,5 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     names = pyfuncitem._fixtureinfo.argnames
     call: Any = functools.partial(pyfuncitem.obj, **{name: pyfuncitem.funcargs[name] for name in names})
-    asyncio.run(call(), debug=False)
+    asyncio.run(call())
     return True

@@ -89,3 +89,19 @@ def ask(*states: str, supervisor: str = "box", instance: str | None = "i1", **mo
 
 def ids(grants: list[Grant]) -> list[int]:
     return [grant.task for grant in grants]
+
+
+class held_by_another:  # noqa: N801 - reads as a phrase
+    """A transaction of somebody else that holds what a statement locks."""
+
+    def __init__(self, url: str, statement: str) -> None:
+        self._url, self._statement = url, statement
+
+    async def __aenter__(self) -> None:
+        self._connection = await asyncpg.connect(self._url)
+        await self._connection.execute("BEGIN")
+        await self._connection.execute(self._statement)
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._connection.execute("ROLLBACK")
+        await self._connection.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from control.engine.planes import ask, ids, plane, queue, sql
+from control.engine.planes import ask, graph, held_by_another, ids, plane, queue, sql
 
 
 async def test_a_claim_gets_the_oldest_task_of_its_states(database: str) -> None:
@@ -79,7 +79,7 @@ async def test_a_state_whose_head_is_locked_does_not_hide_another_state(database
     async with plane(database) as one:
         await queue(database, 1)
         await queue(database, 1, "testing", first=10)
-        async with locked(database, "SELECT 1 FROM tokens WHERE id = 1 FOR UPDATE"):
+        async with held_by_another(database, "SELECT 1 FROM tokens WHERE id = 1 FOR UPDATE"):
             grants = await one.claim(ask("coding", "testing"))
     assert ids(grants) == [10]
 
@@ -87,7 +87,7 @@ async def test_a_state_whose_head_is_locked_does_not_hide_another_state(database
 async def test_a_task_whose_token_is_busy_for_a_moment_is_not_missed(database: str) -> None:
     async with plane(database) as one:
         await queue(database, 1)
-        async with locked(database, "SELECT 1 FROM tokens WHERE id = 1 FOR UPDATE"):
+        async with held_by_another(database, "SELECT 1 FROM tokens WHERE id = 1 FOR UPDATE"):
             claiming = asyncio.create_task(one.claim(ask("coding")))
             await asyncio.sleep(0.01)
         assert ids(await claiming) == [1]
@@ -277,7 +277,7 @@ async def test_the_plan_of_a_claim_follows_the_index_whatever_the_planner_believ
     from stateous_control.store.pool import Mode, Pool
     from stateous_control.store.statements import statements
 
-    await sql(database, "INSERT INTO graphs VALUES ($1, '', '', '{}')", (await graph_checksum()))
+    await sql(database, "INSERT INTO graphs VALUES ($1, '', '', '{}')", graph().checksum)
     await queue(database, 3000)
     pool = Pool(database)
 
@@ -297,27 +297,3 @@ async def test_the_plan_of_a_claim_follows_the_index_whatever_the_planner_believ
     # Locks are taken one by one behind the limit, never for a sorted whole.
     after_limit = lines[next(i for i, line in enumerate(lines) if "LockRows" in line) - 1]
     assert after_limit.startswith("->  Limit")
-
-
-async def graph_checksum() -> str:
-    from control.engine.planes import graph
-
-    return graph().checksum
-
-
-class locked:  # noqa: N801 - reads as a phrase
-    """A transaction of somebody else that holds what a statement locks."""
-
-    def __init__(self, url: str, statement: str) -> None:
-        self.url, self.statement = url, statement
-
-    async def __aenter__(self) -> None:
-        import asyncpg
-
-        self.connection = await asyncpg.connect(self.url)
-        await self.connection.execute("BEGIN")
-        await self.connection.execute(self.statement)
-
-    async def __aexit__(self, *_) -> None:
-        await self.connection.execute("ROLLBACK")
-        await self.connection.close()
