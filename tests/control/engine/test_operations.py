@@ -1,0 +1,228 @@
+"""Lists and pages, supervisors, queues, health, and which graph is served."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+
+import pytest
+from control.engine.planes import DOCUMENT, ask, graph, held_by_another, plane, queue, sql
+from stateous_contract.codes import Code, Refused
+from stateous_contract.messages import HeartbeatRequest
+
+from stateous_control.engine.operations import ControlPlane
+from stateous_control.graph.loading import load
+from stateous_control.store.failures import StartRefused, Unavailable
+
+
+async def test_the_baseline_list_has_the_token_that_moved_last_first(database: str) -> None:
+    async with plane(database) as one:
+        for name in ("A", "B", "C"):
+            await one.start_token(name, None)
+        await one.fire("A", "coded", None)
+        assert [view.token for view in await one.list_tokens()] == ["A", "C", "B"]
+        assert [view.token for view in await one.list_tokens(limit=1)] == ["A"]
+        assert await one.list_tokens(status="paused") == []
+
+
+async def test_pages_bring_every_token_once_while_tokens_come_and_move(database: str) -> None:
+    """BH-056, S1-116: the union of the pages is what was there at the start, without a duplicate."""
+    async with plane(database) as one:
+        await queue(database, 53)
+        seen: list[str] = []
+        cursor = None
+        for number in range(100):
+            page = await one.page_tokens(limit=10, cursor=cursor)
+            seen += [view.token for view in page.entries]
+            assert page.returned_count == len(page.entries)
+            assert page.withheld_count == page.total_count - page.returned_count
+            assert page.truncated is (page.withheld_count > 0)
+            await one.start_token(f"late-{number}", None)
+            await one.fire(f"T-{number + 1}", "coded", None)
+            cursor = page.cursor
+            if cursor is None:
+                break
+    assert sorted(seen) == sorted(f"T-{n}" for n in range(1, 54))
+
+
+async def test_a_filtered_page_counts_what_the_filter_leaves(database: str) -> None:
+    """BH-056: the three oldest of many are found by the server, not by the page."""
+    async with plane(database) as one:
+        await queue(database, 500)
+        await sql(database, "UPDATE tokens SET status = 'failed' WHERE id <= 3")
+        page = await one.page_tokens(status="failed", limit=2)
+        rest = await one.page_tokens(status="failed", limit=2, cursor=page.cursor)
+    assert [view.token for view in (*page.entries, *rest.entries)] == ["T-3", "T-2", "T-1"]
+    assert (page.total_count, page.withheld_count, page.truncated, rest.cursor) == (3, 1, True, None)
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "MQ", "dG9rZW5zOg", "dG9rZW5zOi0x", "'; DROP TABLE tokens", "é", "A" * 5000])
+async def test_a_cursor_that_is_none_of_ours_is_refused(database: str, cursor: str) -> None:
+    """BH-054, BH-056."""
+    async with plane(database) as one:
+        with pytest.raises(Refused) as caught:
+            await one.page_tokens(cursor=cursor)
+    assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("name", ["' OR 1=1 --", "T-1; select pg_sleep(5)", "%", "_", "$1", "\\", "../x", "a\x00b", ""])
+async def test_a_name_that_no_token_can_have_is_not_found(database: str, name: str) -> None:
+    """BH-054: a literal match or a 404, never slow, never a 500."""
+    async with plane(database) as one:
+        await queue(database, 1)
+        for call in (one.token(name), one.history(name), one.fire(name, "coded", None), one.cancel(name)):
+            with pytest.raises(Refused) as caught:
+                await call
+            assert caught.value.code is Code.TOKEN_NOT_FOUND
+
+
+async def test_a_history_page_is_the_newest_one_in_order_with_true_counts(database: str) -> None:
+    """S1-109 to S1-113."""
+    async with plane(database) as one:
+        await queue(database, 1)
+        await sql(
+            database,
+            "INSERT INTO history SELECT 1, i, now(), 'note', '{}' FROM generate_series(1, 10423) AS i",
+        )
+        page = await one.page_history("T-1", limit=50)
+        middle = await one.page_history("T-1", after=100, limit=2)
+        whole = await one.history("T-1", after=10_420)
+    assert (page.returned_count, page.total_count, page.withheld_count, page.truncated) == (50, 10423, 10373, True)
+    assert [page.entries[0].seq, page.entries[-1].seq] == [10374, 10423]
+    assert [entry.seq for entry in middle.entries] == [101, 102]
+    assert [entry.seq for entry in whole] == [10421, 10422, 10423]
+
+
+async def test_supervisors_are_listed_with_what_they_hold_and_twins_are_marked(database: str) -> None:
+    """BH-010: two instances of one name show."""
+    async with plane(database) as one:
+        await queue(database, 3)
+        await one.claim(ask("coding", "testing", instance="i1", max=2))
+        await one.claim(ask("coding", instance="i2"))
+        await one.heartbeat(HeartbeatRequest(supervisor="old", tasks=[1]))
+        await one._attendance.write()
+        await sql(database, "UPDATE supervisors SET last_seen = now() - interval '1 day' WHERE name = 'old'")
+        views = await one.supervisors()
+    rows = [(v.name, v.instance, v.running, v.states, v.is_live, v.is_duplicate) for v in views]
+    assert rows == [
+        ("box", "i1", 2, ["coding", "testing"], True, True),
+        ("box", "i2", 1, ["coding"], True, True),
+        ("old", None, 0, [], False, False),
+    ]
+
+
+async def test_an_idle_supervisor_that_polls_writes_its_row_once_in_ten_seconds(database: str) -> None:
+    async with plane(database) as one:
+        for _ in range(5):
+            await one.claim(ask("coding"))
+            await one._attendance.write()
+        rows = await sql(database, "SELECT xmin = xmax OR xmax = 0 AS is_first FROM supervisors")
+    assert [row["is_first"] for row in rows] == [True]
+
+
+async def test_queues_show_depth_wait_and_whether_anybody_serves_the_state(database: str) -> None:
+    async with plane(database) as one:
+        await queue(database, 3)
+        await queue(database, 2, "testing", first=10)
+        await sql(database, "UPDATE tasks SET ready_at = now() + interval '1 hour' WHERE id = 3")
+        await one.claim(ask("coding"))
+        await one._attendance.write()
+        coding, testing = await one.queues()
+    assert (coding.state, coding.depth, coding.delayed, coding.running, coding.is_served) == ("coding", 1, 1, 1, True)
+    assert (testing.depth, testing.running, testing.is_served) == (2, 0, False)
+    assert 50 < testing.oldest_wait_s < 120
+
+
+async def test_health_never_asks_the_database(database: str) -> None:
+    async with plane(database) as one:
+        before = one._pool.transactions
+        health = one.health()
+        assert one._pool.transactions == before
+    assert (health.workflow, health.checksum, health.protocol) == ("tickets", graph().checksum, 1)
+    assert health.features == ["wait", "batch", "release"]
+    assert (health.lease_s, health.heartbeat_s) == (120, 30)
+    assert health.as_of is not None
+
+
+async def test_ready_asks_the_database_and_gives_up_after_a_second(database: str) -> None:
+    async with plane(database, connections_max=1) as one:
+        await one.ready()
+        holding = asyncio.create_task(one._pool.run(lambda session: session.fetch("SELECT pg_sleep(1.3)")))
+        await asyncio.sleep(0.05)
+        with pytest.raises(Unavailable):
+            await one.ready()
+        await holding
+
+
+async def test_without_a_workflow_the_graph_on_record_is_served(database: str) -> None:
+    async with plane(database):
+        pass
+    async with ControlPlane(database) as one:
+        assert one.graph.checksum == graph().checksum
+
+
+async def test_without_a_workflow_and_a_record_the_start_is_refused(database: str) -> None:
+    with pytest.raises(StartRefused, match="no workflow on record"):
+        async with ControlPlane(database):
+            pass
+
+
+def changed(**state: object) -> dict:
+    document = copy.deepcopy(DOCUMENT)
+    document["states"]["coding"].update(state)
+    return document
+
+
+async def test_another_structure_is_refused_while_tokens_are_under_way_on_the_old_one(database: str) -> None:
+    document = copy.deepcopy(DOCUMENT)
+    document["events"]["more"] = {}
+    async with plane(database) as one:
+        await one.start_token("T", None)
+    with pytest.raises(StartRefused, match="another structure .* still active or paused"):
+        async with ControlPlane(database, graph=load(document)):
+            pass
+    async with plane(database) as one:
+        await one.cancel("T")
+    async with ControlPlane(database, graph=load(document)) as two:
+        assert "more" in two.graph.main.events
+
+
+async def test_a_token_keeps_the_graph_it_started_on(database: str) -> None:
+    """A change of settings alone is served at once, for new tokens."""
+    async with plane(database) as one:
+        await one.start_token("old", None)
+    async with ControlPlane(database, graph=load(changed(retries=7)), sweep_s=3600) as two:
+        await two.start_token("new", None)
+        await two.fire("old", "again", None)
+    rows = await sql(database, "SELECT k.name, t.retries FROM tasks t JOIN tokens k ON k.id = t.token_id ORDER BY t.id DESC LIMIT 2")
+    assert sorted(tuple(row) for row in rows) == [("new", 7), ("old", 2)]
+
+
+async def test_claims_stay_quick_behind_a_queue_that_nobody_serves_and_dead_entries(database: str) -> None:
+    """BH-012, short: what nobody serves stands in nobody's way, and an old snapshot does not slow claims without end."""
+    async with plane(database) as one:
+        await queue(database, 5_000, "testing")
+        await queue(database, 3_000, first=10_001)
+        snapshot = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM tasks"
+        async with held_by_another(database, snapshot):
+            for _ in range(29):
+                assert len(await one.claim(ask("coding", max=100))) == 100
+            began = asyncio.get_running_loop().time()
+            for _ in range(20):
+                assert len(await one.claim(ask("coding"))) == 1
+            took_s = (asyncio.get_running_loop().time() - began) / 20
+    assert took_s < 0.1
+
+
+async def test_a_slow_look_at_the_head_of_the_queue_is_not_repeated_at_every_claim(database: str, monkeypatch) -> None:
+    """BH-012: the next looks begin where the last whole one found the first task, and still find older ones."""
+    from stateous_control.engine import granting
+
+    monkeypatch.setattr(granting, "SLOW_LOOK_S", 0.0)
+    async with plane(database) as one:
+        await queue(database, 10)
+        first = await one.claim(ask("coding", max=5))
+        await sql(database, "UPDATE tasks SET ready_at = ready_at - interval '1 hour' WHERE id = 10")
+        later = await one.claim(ask("coding", max=4))
+        last = await one.claim(ask("coding"))
+    assert [grant.task for grant in (*first, *later, *last)] == list(range(1, 11))
