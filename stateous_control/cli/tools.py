@@ -22,7 +22,7 @@ def postgres(
     data: Data = None,
 ) -> int:
     """Run a PostgreSQL program on the embedded database, also while `serve` runs: pg_dump, pg_restore, psql."""
-    from stateous_control.embedded import InUse, find_install, url_file
+    from stateous_control.embedded import find_install, url_file
 
     folder = databases.data_folder(data, os.environ)
     if not (folder / "postgres.lock").exists():
@@ -32,7 +32,7 @@ def postgres(
         with databases.opened(None, folder) as (url, _server):
             return _run(program, url, tools)
     except Failure as failure:
-        if not isinstance(failure.__context__, InUse):
+        if failure.exit_code is not Exit.IN_USE:
             raise
     try:
         url = url_file(folder).read_text()

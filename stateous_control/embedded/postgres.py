@@ -100,6 +100,7 @@ class EmbeddedPostgres:
         """
         try:
             self.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _check_owner(self.data / "postgres")
             self._lock = _lock(self.data)
         except OSError as error:
             raise CannotStart(f"the data folder {self.data} cannot be used: {error.strerror}") from error
@@ -237,6 +238,14 @@ class EmbeddedPostgres:
                 return
             time.sleep(0.01)
         raise CannotStart(f"PostgreSQL was not ready after {START_S_MAX:.0f} s (see {self.log})")
+
+
+def _check_owner(cluster: Path) -> None:
+    """Refuse another user's data before anything is written beside them that this user could not replace later."""
+    if cluster.is_dir() and cluster.stat().st_uid != os.geteuid():
+        raise CannotStart(
+            f"the data in {cluster} belong to uid {cluster.stat().st_uid}; run this as that user"
+        )
 
 
 def _lock(data: Path) -> int:

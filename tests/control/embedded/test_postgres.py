@@ -222,6 +222,15 @@ def modes_above(path: Path) -> dict[Path, tuple[int, int]]:
 
 
 @needs_root
+def test_another_users_data_are_not_touched(data: Path) -> None:
+    os.chown(data / "postgres", 1234, 1234)
+    before = sorted(data.iterdir())
+    with pytest.raises(CannotStart, match="belong to uid 1234; run this as that user"):
+        EmbeddedPostgres(data, settings=QUICK).start()
+    assert sorted(data.iterdir()) == before
+
+
+@needs_root
 def test_as_root_no_user_is_made_and_no_mode_of_a_path_is_changed(data: Path) -> None:
     wheel = housing.find_install() / "bin" / "postgres"
     before = Path("/etc/passwd").read_bytes(), modes_above(data), modes_above(wheel)
