@@ -12,6 +12,7 @@ from stateous_supervisor.agent import config
 from stateous_supervisor.agent.client import Client, options_for
 from stateous_supervisor.agent.faults import Exit, Fault
 from stateous_supervisor.agent.keys import url as url_of
+from stateous_supervisor.cli.daemon import client_for
 from stateous_supervisor.scaffold.source import Source, from_control_plane, from_file, is_url
 
 
@@ -39,21 +40,9 @@ async def _ask(url: str | None, folder: Path) -> Source:
 
 
 def _client(url: str | None, folder: Path) -> tuple[Client, str]:
-    """A client for `url`, with keys and certificates of the folder's settings where it has some."""
-    product = f"stateous-supervisor/{stateous_supervisor.__version__}"
+    """A client for `url`, with the key and the certificates of the folder's settings where it has some."""
     if url is not None and not (folder / config.FILE).exists():
+        product = f"stateous-supervisor/{stateous_supervisor.__version__}"
         return Client(url, product=product, options=options_for(url)), url
     settings = config.load(folder, flags={"url": url}, environment=os.environ)
-    try:
-        options = options_for(
-            settings.url,
-            ca_file=settings.ca_file,
-            client_cert=settings.client_cert,
-            client_key=settings.client_key,
-            proxy=settings.proxy,
-        )
-    except OSError as error:
-        raise Fault(
-            Exit.CONFIG, f"the certificates of {folder / config.FILE} cannot be used: {error}"
-        ) from None
-    return Client(settings.url, product=product, options=options), settings.url
+    return client_for(settings), settings.url
