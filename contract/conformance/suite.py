@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 
+from conformance.description import answer_fault
 from conformance.peer import Peer
 from conformance.play import Scene, play, scenes
 from conformance.promises import *  # noqa: F403
@@ -17,4 +18,6 @@ from conformance.promises import *  # noqa: F403
 def test_exchange(scene: Scene, peer: Peer) -> None:
     peer.needs(*scene.needs)
 
-    play(scene, peer.http)
+    heard = play(scene, peer.http).heard
+
+    assert not [fault for exchange in heard if (fault := answer_fault(*exchange))]
