@@ -79,6 +79,12 @@ class Kitchen:
     def claimed(self, path: str, **context: Any) -> Task:
         return self.claim(self.started(path, **context))
 
+    def paused(self, path: str) -> Token:
+        """A paused token whose task is queued."""
+        token = self.token_of(self.started(path))
+        self.pause(token)
+        return token
+
     def waiting(self, path: str) -> Task:
         task = self.claimed(path)
         self.report(task, "waiting")
