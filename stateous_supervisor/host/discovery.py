@@ -16,7 +16,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from stateous_supervisor.host.failures import describe, type_name
+from stateous_supervisor.host.failures import clean, describe, type_name
 from stateous_supervisor.host.folder import Folder, look_at
 from stateous_supervisor.link.frames import BrokenFile, Loaded, RoutineFacts
 from stateous_supervisor.sdk.marks import Mark, context_model, is_state, mark_of
@@ -120,20 +120,18 @@ def _loaded(folder: Folder, name: str, found: Found) -> list[ModuleType]:
 
 def _broken(folder: Folder, name: str, error: BaseException) -> BrokenFile:
     path = str(folder.path / name)
-    where, line = name, _line_in(path, error)
-    if isinstance(error, SyntaxError) and error.filename:
-        if os.path.realpath(error.filename) == path:
-            line = error.lineno
-        else:
-            where = f"{name} (through {_shown(folder, error.filename)}, line {error.lineno})"
+    line = _line_in(path, error)
     if isinstance(error, SystemExit):
-        text = f"it calls exit({error.code!r:.40}) when it is imported"
-    elif isinstance(error, SyntaxError):
-        text = f"{type_name(error)}: {error.msg}"
+        code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+        return BrokenFile(file=name, line=line, error=f"importing it exits, with code {code}")
+    if not isinstance(error, SyntaxError):
+        return BrokenFile(file=name, line=line, error=describe(error).text)
+    text = f"{type_name(error)}: {clean(str(error.msg), 500)}"
+    if error.filename and os.path.realpath(error.filename) != path:
+        text = f"it imports {_shown(folder, error.filename)}, which has in line {error.lineno}: {text}"
     else:
-        text = describe(error).text
-    shown_line = f", line {line}" if line else ""
-    return BrokenFile(file=name, line=line, error=f"{where}{shown_line}: {text}")
+        line = error.lineno
+    return BrokenFile(file=name, line=line, error=text)
 
 
 def _line_in(path: str, error: BaseException) -> int | None:

@@ -267,7 +267,8 @@ class Runner:
         elif can_wait or is_plain(error):
             self._end(attempt, raised(attempt.context, describe(error)))
         else:
-            # Its text may take seconds; the loop must not wait for it.
+            # Its text may take seconds; the loop must not wait for it, and this task is about to be done.
+            attempt.future = None
             threading.Thread(
                 target=self._on_raised, args=(attempt, error), kwargs={"can_wait": True}, daemon=True
             ).start()

@@ -76,6 +76,7 @@ class Host:
         self.link = Link(sock, self.loop, self)
         self._runner = Runner(self.loop, self.link, cancel_again_s=cancel_again_s)
         self._watch = LoopWatch(self.loop, threading.get_ident(), Path(folder).resolve())
+        self._is_loaded = False
         self._is_ending = False
         self._is_over = False
         self._end_by = _NEVER
@@ -102,7 +103,7 @@ class Host:
         if self._is_process:
             gc.collect()
             gc.freeze()
-        self._watch.begin()
+        self._is_loaded = True
         self.link.post_now(found.loaded())
 
     # In the link's thread.
@@ -121,6 +122,8 @@ class Host:
             self._runner.run(runs)
 
     def on_pulse(self) -> None:
+        if not self._is_loaded:
+            return  # While a file is imported, silence is what tells the agent that it hangs.
         pulse = Pulse(
             loop_lag_s=round(self._watch.look(), 4),
             running=len(self._runner.running),

@@ -24,17 +24,10 @@ class LoopWatch:
         self._folder = str(folder) + "/"
         self._asked_at: float | None = None
         self._lag_s = 0.0
-        self._is_begun = False
         self.is_late = False
-
-    def begin(self) -> None:
-        """Watch from now on: the loop is about to run."""
-        self._is_begun = True
 
     def look(self) -> float:
         """Return how late the loop is, in seconds, and ask it again. `is_late` says that it hangs right now."""
-        if not self._is_begun:
-            return 0.0
         now = monotonic()
         self.is_late = self._asked_at is not None and now - self._asked_at > LATE_S
         if self._asked_at is not None:
