@@ -11,14 +11,12 @@ import typer
 
 from stateous_supervisor.agent.faults import Exit
 from stateous_supervisor.demo.course import check_installed, play
-from stateous_supervisor.demo.programs import Stage
+from stateous_supervisor.demo.programs import STOPS, Stage
 from stateous_supervisor.demo.screen import Screen
 
-_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-
-class _Stopped(BaseException):
-    """A signal asked the demo to end. No `Exception`, so that nothing on the way takes it for a fault."""
+class _Stopped(KeyboardInterrupt):
+    """A signal asked the demo to end. An event loop passes a KeyboardInterrupt on from wherever it strikes."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -33,7 +31,7 @@ def demo() -> None:
     """
     check_installed()
     screen = Screen(os.environ)
-    for number in _STOPS:
+    for number in STOPS:
         signal.signal(number, _stop)
     try:
         with Stage(os.environ) as stage:
@@ -41,7 +39,7 @@ def demo() -> None:
                 is_good = anyio.run(play, stage, screen)
             finally:
                 # From here on it is ending already; a second Ctrl-C must not leave half of it behind.
-                for number in _STOPS:
+                for number in STOPS:
                     signal.signal(number, signal.SIG_IGN)
                 screen.say("\nStopping everything.", "quiet")
     except _Stopped as stopped:

@@ -13,13 +13,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from stateous_supervisor.agent.faults import Exit, Fault
 
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ORDERLY_S = 3.0
 QUICK_S = 9.0
 _TAIL_LINES = 15
@@ -71,7 +72,7 @@ class Stage:
 
     def start(self, name: str, command: list[str]) -> None:
         """Start a program. What it says goes to ``<name>.log`` in the folder."""
-        with (self.folder / f"{name}.log").open("wb") as log:
+        with (self.folder / f"{name}.log").open("wb") as log, _undisturbed():
             program = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -81,7 +82,7 @@ class Stage:
                 cwd=self.folder,
                 start_new_session=True,
             )
-        self._running.append((name, program))
+            self._running.append((name, program))
 
     def run(self, command: list[str]) -> str:
         """Run a program to its end and return what it printed. Raises Fault if it failed."""
@@ -113,6 +114,20 @@ class Stage:
             code = program.poll()
             if code is not None:
                 raise Fault(Exit.OURS, f"{name} ended by itself (exit code {code}):\n{self.tail(name)}")
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Put signals off, so that none strikes between the start of a program and our knowing of it."""
+    caught: list[int] = []
+    before = {number: signal.signal(number, lambda number, _frame: caught.append(number)) for number in STOPS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if caught:
+            signal.raise_signal(caught[0])
 
 
 def _stop(program: subprocess.Popen[bytes]) -> None:
