@@ -108,7 +108,7 @@ class Unpacker(Generic[M]):
         """Read one by one: a message of a kind that this side does not know is dropped, the rest counts."""
         try:
             raws = _array.decode(body)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise LinkBroken(f"a frame is not an array: {error}") from None
         return [message for raw in raws for message in self._try(raw)]
 

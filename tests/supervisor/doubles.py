@@ -74,7 +74,8 @@ class ScriptedHost:
         self.pid = 0
         self.python = "3.x"
         self.routines = [
-            frames.RoutineFacts(state=state, file="a.py", line=1, name=state, is_async=True) for state in routines
+            frames.RoutineFacts(state=state, file="a.py", line=1, name=state, is_async=True)
+            for state in routines
         ]
         self.broken: list[frames.BrokenFile] = []
         self.faults: list[str] = []

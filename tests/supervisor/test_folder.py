@@ -1,0 +1,60 @@
+"""What the agent reads of a folder without importing it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stateous_supervisor.agent import folder
+from stateous_supervisor.agent.faults import Exit, Fault
+
+SUM = "sha256:" + "a" * 64
+
+
+@pytest.mark.parametrize(
+    "line", [f'__checksum__ = "{SUM}"', f"__checksum__: str = '{SUM}'", f'__checksum__="{SUM}"']
+)
+def test_the_checksum_is_read_without_importing_a_09(tmp_path: Path, line: str) -> None:
+    (tmp_path / "contract.py").write_text(f"# x\nraise SystemExit\n{line}\n")
+
+    assert folder.checksum_of(tmp_path) == SUM
+
+
+@pytest.mark.parametrize(
+    "text", ["", f'  __checksum__ = "{SUM}"\n', f'# __checksum__ = "{SUM}"\n', '__checksum__ = "1"\n']
+)
+def test_a_contract_without_a_checksum_is_refused_with_the_way_out(tmp_path: Path, text: str) -> None:
+    (tmp_path / "contract.py").write_text(text)
+
+    with pytest.raises(Fault, match="stateous-supervisor contract FOLDER") as caught:
+        folder.checksum_of(tmp_path)
+
+    assert caught.value.exit_code is Exit.CONFIG
+
+
+def test_a_folder_without_a_contract_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    with pytest.raises(Fault, match=r"contract\.py: no such file"):
+        folder.checksum_of(tmp_path)
+
+
+def test_systemds_state_directory_is_used_as_it_is(tmp_path: Path) -> None:
+    assert folder.state_folder(tmp_path, {"STATE_DIRECTORY": "/var/lib/x:/var/lib/y"}) == Path("/var/lib/x")
+
+
+def test_without_it_each_folder_has_a_state_folder_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    environment = {"XDG_STATE_HOME": "/s"}
+
+    a, b = (folder.state_folder(tmp_path / name, environment) for name in "ab")
+
+    assert a.parent == b.parent == Path("/s/stateous-supervisor")
+    assert a != b
+
+
+def test_a_link_to_a_folder_is_that_folder(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "link").symlink_to("a")
+
+    assert folder.state_folder(tmp_path / "a", {}) == folder.state_folder(tmp_path / "link", {})
