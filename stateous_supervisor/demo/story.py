@@ -53,7 +53,7 @@ def _told(
         if data["state"] == "__start__":
             yield f"starts in {target}", "plain"
         else:
-            tone: Tone = "back" if target in route else "plain"
+            tone: Tone = "back" if _is_back(route, data["state"], target) else "plain"
             yield f"{data['state']} → {target}  on {data['event']}{_values(data.get('payload'))}", tone
     elif kind == "task_claimed":
         yield f"{route[-1]} is run by {data['supervisor']}, attempt {data['attempt']}", "quiet"
@@ -69,6 +69,11 @@ def _told(
         yield "completed", "good"
     elif kind in ("failed", "cancelled"):
         yield f"{kind}: {data.get('reason', 'no reason given')}", "bad"
+
+
+def _is_back(route: Sequence[str], state: str, target: str) -> bool:
+    """Whether `target` is a state that the token was in before it first came to `state`."""
+    return state in route and target in route[: route.index(state)]
 
 
 def _target(later: Sequence[Mapping[str, Any]]) -> str:

@@ -58,6 +58,10 @@ def test_a_way_back_stands_out() -> None:
     assert (line.text, line.tone) == ("testing → coding  on failed (failures x, y)", "back")
 
 
+def test_the_same_way_on_a_second_time_does_not_stand_out() -> None:
+    assert story_of(*STARTED, *CODED, *BACK, *CODED).lines[-1].tone == "plain"
+
+
 def test_a_crash_and_its_retry_are_told() -> None:
     story = story_of(
         *STARTED,
