@@ -59,7 +59,7 @@ def fire(
         return token_view(token), is_duplicate
 
     keys = set() if key is None else {(owner, name, key)}
-    wanted = Wanted(names={(owner, name)}, keys=keys, needs_timers=True)
+    wanted = Wanted(names={(owner, name)}, keys=keys, moves=1, needs_timers=True)
     return Operation(wanted, apply, frozenset({(owner, name.lower())}), 1)
 
 
@@ -84,7 +84,7 @@ def _steer(owner: str, name: str, rule: Callable[[Book, Token], None]) -> Operat
         rule(opened.book, token)
         return token_view(token)
 
-    wanted = Wanted(names={(owner, name)}, needs_timers=True)
+    wanted = Wanted(names={(owner, name)}, moves=1, needs_timers=True)
     return Operation(wanted, apply, frozenset({(owner, name.lower())}), 1)
 
 
@@ -94,7 +94,7 @@ def report(task_id: int, outcome: Report) -> Operation[TokenView]:
     def apply(opened: OpenBook) -> TokenView:
         return _report(opened, task_id, outcome)
 
-    return Operation(Wanted(tasks={task_id}, needs_timers=True), apply, frozenset({task_id}), 1)
+    return Operation(Wanted(tasks={task_id}, moves=1, needs_timers=True), apply, frozenset({task_id}), 1)
 
 
 def _report(opened: OpenBook, task_id: int, outcome: Report) -> TokenView:
@@ -136,7 +136,7 @@ def give_back(claim: ClaimRequest, attempts: Mapping[int, int]) -> Operation[Non
             except Refused:
                 continue
 
-    wanted = Wanted(tasks=set(attempts), needs_timers=True)
+    wanted = Wanted(tasks=set(attempts), moves=len(attempts), needs_timers=True)
     return Operation(wanted, apply, frozenset(attempts), len(attempts))
 
 
@@ -168,8 +168,8 @@ def messages(bundle: TaskMessages) -> Operation[MessageResults]:
 
     tasks = {message.task for message in bundle.messages}
     memory = {(message.task, message.key) for message in bundle.messages if message.key is not None}
-    has_reports = any(message.kind == "report" for message in bundle.messages)
-    wanted = Wanted(tasks=tasks, memory=memory, needs_timers=has_reports)
+    reported = sum(message.kind == "report" for message in bundle.messages)
+    wanted = Wanted(tasks=tasks, memory=memory, moves=reported, needs_timers=reported > 0)
     return Operation(wanted, apply, frozenset(tasks), len(bundle.messages))
 
 

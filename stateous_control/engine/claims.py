@@ -84,17 +84,19 @@ class Desk:
         """Take those who came new, or everybody after a wake-up; one claim of a key at a time."""
         asking, self._is_woken = (self.claims if self._is_woken else self._fresh), False
         chosen: list[Claim] = []
-        keys = set()
+        left: list[Claim] = []
+        keys: set[tuple[str, str, str]] = set()
         tasks = 0
         for claim in asking:
             is_full = len(chosen) >= CLAIMS_AT_ONCE_MAX or tasks >= TASKS_AT_ONCE_MAX
-            if is_full or (claim.key is not None and claim.key in keys):
-                self._is_woken = True
+            if is_full or claim.key in keys:
+                left.append(claim)
                 continue
             chosen.append(claim)
-            keys.add(claim.key)
             tasks += claim.demand.most
-        self._fresh = [claim for claim in self._fresh if claim not in chosen]
+            if claim.key is not None:
+                keys.add(claim.key)
+        self._fresh = left
         return chosen
 
     async def _serve(self, chosen: list[Claim]) -> None:

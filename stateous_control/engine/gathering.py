@@ -19,7 +19,7 @@ from stateous_control.logs import logger
 from stateous_control.rules.book import Book
 from stateous_control.store.books import OpenBook, Shelf, Wanted
 from stateous_control.store.failures import Unavailable
-from stateous_control.store.pool import Pool, Rejected, Session
+from stateous_control.store.pool import LockedOut, Mode, Pool, Session
 from stateous_control.store.writing import write_back
 
 WEIGHT_MAX: Final = 500
@@ -85,6 +85,11 @@ class Gathering:
             self._arrived.notify()
         return await operation.answer
 
+    def stop(self) -> None:
+        """Answer what nobody will carry out any more."""
+        while self._waiting:
+            _answer(self._waiting.popleft(), Unavailable("this control plane stops"))
+
     async def write(self) -> None:
         """Be one of the writers, for ever."""
         while True:
@@ -97,6 +102,8 @@ class Gathering:
                 await self._carry_out(chosen)
             finally:
                 self._busy -= keys
+                for operation in chosen:
+                    _answer(operation, Unavailable("this control plane stops"))
             if self._waiting:
                 async with self._arrived:
                     self._arrived.notify()
@@ -125,19 +132,14 @@ class Gathering:
         """Run operations in one transaction and answer each; whatever happens, each gets an answer."""
         left = list(operations)
         while left:
+            mode = Mode.GROUP if len(left) > 1 else Mode.WRITE
             try:
-                answers, book = await self._pool.run(lambda session: self._transact(session, left))
+                answers, book = await self._pool.run(lambda session: self._transact(session, left), mode)
             except Broken as broken:
                 log.exception("operation.broken", exc_info=broken.error)
                 left.remove(broken.operation)
                 _answer(broken.operation, broken.error)
-            except Refused as refusal:
-                for operation in left:
-                    _answer(operation, refusal)
-                return
-            except (
-                Exception
-            ) as error:  # the top of a loop: data that the database refuses must not stop the others
+            except Exception as error:  # the top of a loop: nobody is left without an answer, whatever it was
                 await self._carry_out_apart(left, error)
                 return
             else:
@@ -149,18 +151,17 @@ class Gathering:
                 return
 
     async def _carry_out_apart(self, operations: list[Operation[Any]], error: Exception) -> None:
-        if len(operations) == 1:
-            log.error("operation.broken", exc_info=error)
-            fault = (
-                RuntimeError(f"the database refused a statement: {error}")
-                if isinstance(error, Rejected)
-                else error
-            )
-            _answer(operations[0], fault)
+        """Find out whose fault it was: neither a row that somebody holds nor bad data may cost the neighbours more."""
+        is_away = isinstance(error, Unavailable) and not isinstance(error, LockedOut)
+        if len(operations) == 1 or is_away:
+            if not isinstance(error, Refused):
+                log.error("operation.broken", exc_info=error)
+            for operation in operations:
+                _answer(operation, error)
             return
-        middle = len(operations) // 2
-        await self._carry_out(operations[:middle])
-        await self._carry_out(operations[middle:])
+        size = 1 if isinstance(error, LockedOut) else (len(operations) + 1) // 2
+        for first in range(0, len(operations), size):
+            await self._carry_out(operations[first : first + size])
 
     async def _transact(self, session: Session, operations: list[Operation[Any]]) -> tuple[list[Any], Book]:
         wanted = Wanted()

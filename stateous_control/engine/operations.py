@@ -151,6 +151,7 @@ class ControlPlane:
     ) -> None:
         self.begin_stop()
         await self._loops.stop()
+        self._gathering.stop()
         await self._pool.close()
 
     @property

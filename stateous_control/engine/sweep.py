@@ -110,7 +110,7 @@ class Sweep:
         now = asyncio.get_running_loop().time()
         if now - self._pruned_at >= PRUNE_EVERY_S:
             await self._pool.run(
-                lambda session: session.fetch(statements.prune, self._requests_kept_s), Mode.READ
+                lambda session: session.fetch(statements.prune, self._requests_kept_s), Mode.PLAIN
             )
             self._pruned_at = now
 
@@ -118,7 +118,7 @@ class Sweep:
         """Say that this control plane lives, and learn whether an outage has just ended."""
         rows = await self._pool.run(
             lambda session: session.fetch(statements.observe, self._plane, self._outage_s, self._grace_s),
-            Mode.READ,
+            Mode.PLAIN,
         )
         row = rows[0]
         if row["is_grace"] and not self.seen.is_grace:
@@ -148,6 +148,7 @@ class Sweep:
         wanted = Wanted(
             tasks={row["task_id"] for row in rows},
             token_ids={row["token_id"] for row in rows},
+            moves=len(rows),
             needs_timers=True,
             needs_leases=True,
         )
@@ -164,7 +165,7 @@ class Sweep:
         if not rows:
             return 0, None
         opened = await self._shelf.open(
-            session, Wanted(token_ids={row["token_id"] for row in rows}, needs_timers=True)
+            session, Wanted(token_ids={row["token_id"] for row in rows}, moves=len(rows), needs_timers=True)
         )
         timers = {timer.id: timer for timer in opened.book.timers}
         for row in rows:

@@ -33,7 +33,8 @@ class Wanted:
     """What a book is to be opened for. A name or task that does not exist is simply not in the book.
 
     `memory` names keys of memory (task, key) and `keys` idempotency keys (owner, name, key) whose presence matters.
-    `needs_timers` is False where no task can end, `needs_leases` where no lease is judged.
+    `starts` and `moves` are how many tokens may be started and how often a token may enter a state; held events come on
+    top. `needs_timers` is False where no task can end, `needs_leases` where no lease is judged.
     """
 
     tasks: set[int] = field(default_factory=set)
@@ -42,6 +43,7 @@ class Wanted:
     memory: set[tuple[int, str]] = field(default_factory=set)
     keys: set[tuple[str, str, str]] = field(default_factory=set)
     starts: int = 0
+    moves: int = 0
     needs_timers: bool = False
     needs_leases: bool = False
 
@@ -53,6 +55,7 @@ class Wanted:
         self.memory |= other.memory
         self.keys |= other.keys
         self.starts += other.starts
+        self.moves += other.moves
         self.needs_timers = self.needs_timers or other.needs_timers
         self.needs_leases = self.needs_leases or other.needs_leases
 
@@ -132,9 +135,7 @@ class Shelf:
             {token.id: token.status for token in tokens.values()},
         )
         await self._read_more(session, wanted, opened)
-        await self._task_ids.ensure(
-            session, len(tokens) + wanted.starts + 2 * len(wanted.tasks) + len(book.held) + 10
-        )
+        await self._task_ids.ensure(session, wanted.starts + wanted.moves + len(book.held))
         await self._token_ids.ensure(session, wanted.starts)
         return opened
 

@@ -22,7 +22,7 @@ Row = asyncpg.Record
 Result = TypeVar("Result")
 
 STATEMENT_TIMEOUT_S: Final = 15
-LOCK_TIMEOUT_S: Final = 5
+LOCK_TIMEOUT_S: Final = 3
 IDLE_TIMEOUT_S: Final = 10
 CONNECT_TIMEOUT_S: Final = 5.0
 CLOSE_TIMEOUT_S: Final = 1.0
@@ -40,6 +40,8 @@ _KEYED: Final = (
     "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
 )
 _ORDERED: Final = "; SET LOCAL enable_sort = off; SET LOCAL enable_bitmapscan = off"
+# Who shares a transaction does not wait long for a row that one of them needs.
+_IMPATIENT: Final = "; SET LOCAL lock_timeout = '400ms'"
 # A beat that a crash of the database undoes is one of the four that a lease lasts.
 _RELAXED: Final = "; SET LOCAL synchronous_commit = off"
 
@@ -47,15 +49,20 @@ _RELAXED: Final = "; SET LOCAL synchronous_commit = off"
 class Mode(Enum):
     """What a transaction is for; the value is the message that begins it."""
 
-    READ = f"BEGIN ISOLATION LEVEL READ COMMITTED; {_LIMITS}"
+    PLAIN = f"BEGIN ISOLATION LEVEL READ COMMITTED; {_LIMITS}"
     SNAPSHOT = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_LIMITS}"
-    WRITE = READ + _KEYED
+    WRITE = PLAIN + _KEYED
+    GROUP = WRITE + _IMPATIENT
     CLAIM = WRITE + _ORDERED
     BEAT = WRITE + _RELAXED
 
 
 class Again(Exception):
     """The database stopped this transaction for another's sake; the same once more may well succeed."""
+
+
+class LockedOut(Unavailable):
+    """Somebody else held a row for longer than this transaction would wait."""
 
 
 class Rejected(Exception):
@@ -243,7 +250,6 @@ _AWAY = (
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,  # shut down, restarting, cancelled by a time limit
     asyncpg.InsufficientResourcesError,
-    asyncpg.LockNotAvailableError,
     asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.ReadOnlySQLTransactionError,  # a standby that was not promoted yet
     asyncpg.InvalidAuthorizationSpecificationError,
@@ -254,19 +260,20 @@ _NAMES_TAKEN: Final = frozenset({"tokens_name_key"})
 
 def translated(error: Exception) -> Exception:
     """Return what `error` means to the rest of the program; an error that is not the database's stays itself."""
-    if isinstance(
-        error, asyncpg.DataError
-    ):  # also asyncpg's own InterfaceError for a value that does not fit
-        return Rejected(_sentence(error))
     if isinstance(error, asyncpg.UniqueViolationError) and error.constraint_name in _NAMES_TAKEN:
         return Again("another control plane took this name a moment ago")
-    if isinstance(error, _AGAIN):
-        return Again(_sentence(error))
-    if isinstance(error, _AWAY):
-        return Unavailable(f"the database does not answer: {_sentence(error)}")
-    if isinstance(error, asyncpg.PostgresError):
-        return Rejected(_sentence(error))
+    for kinds, meaning, said in _MEANINGS:
+        if isinstance(error, kinds):
+            return meaning(said + _sentence(error))
     return error
+
+
+_MEANINGS: Final[tuple[tuple[Any, type[Exception], str], ...]] = (
+    (_AGAIN, Again, ""),
+    (asyncpg.LockNotAvailableError, LockedOut, "the database does not answer: "),
+    (_AWAY, Unavailable, "the database does not answer: "),
+    (asyncpg.PostgresError, Rejected, ""),
+)
 
 
 def _sentence(error: BaseException) -> str:

@@ -18,14 +18,14 @@ class Counted:
 
 async def find_token(pool: Pool, owner: str, name: str) -> Row | None:
     """Return the token of exactly this name."""
-    rows = await pool.run(lambda session: session.fetch(statements.find_token, owner, name), Mode.READ)
+    rows = await pool.run(lambda session: session.fetch(statements.find_token, owner, name), Mode.PLAIN)
     return rows[0] if rows else None
 
 
 async def list_tokens(pool: Pool, status: str | None, parent: str | None, most: int) -> list[Row]:
     """Return the tokens that moved last."""
     return await pool.run(
-        lambda session: session.fetch(statements.list_tokens, status, parent, most), Mode.READ
+        lambda session: session.fetch(statements.list_tokens, status, parent, most), Mode.PLAIN
     )
 
 
@@ -72,14 +72,14 @@ async def page_history(pool: Pool, owner: str, name: str, after: int, most: int)
 
 async def supervisors(pool: Pool, live_s: float) -> list[Row]:
     """Return every supervisor heard of; one not heard for `live_s` counts as away."""
-    return await pool.run(lambda session: session.fetch(statements.list_supervisors, live_s), Mode.READ)
+    return await pool.run(lambda session: session.fetch(statements.list_supervisors, live_s), Mode.PLAIN)
 
 
 async def queues(pool: Pool, live_s: float) -> list[Row]:
     """Return the work of each state that has any."""
-    return await pool.run(lambda session: session.fetch(statements.queue_depths, live_s), Mode.READ)
+    return await pool.run(lambda session: session.fetch(statements.queue_depths, live_s), Mode.PLAIN)
 
 
 async def ask(pool: Pool, wait_s: float) -> None:
     """Ask the database for anything at all."""
-    await pool.run(lambda session: session.fetch("SELECT 1"), Mode.READ, wait_s=wait_s)
+    await pool.run(lambda session: session.fetch("SELECT 1"), Mode.PLAIN, wait_s=wait_s)

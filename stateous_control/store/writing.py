@@ -98,7 +98,9 @@ async def _write_tasks(session: Session, book: Book) -> None:
     fresh = [task for task in book.tasks.values() if task.is_new]
     await _insert(session, statements.insert_tasks, [_new_task(task) for task in fresh])
     # A task that something happened to before its transaction ended is rare: it is written twice.
-    changed = [task for task in book.tasks.values() if (task.is_changed and not task.is_new) or _is_used(task)]
+    changed = [
+        task for task in book.tasks.values() if (task.is_changed and not task.is_new) or _is_used(task)
+    ]
     await _insert(session, statements.update_tasks, [_changed_task(task) for task in changed])
 
 

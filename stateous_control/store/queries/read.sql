@@ -31,7 +31,7 @@ SELECT s.name, s.instance, s.version, s.states, s.last_seen,
 FROM supervisors s LEFT JOIN (
   SELECT l.supervisor, coalesce(l.instance, '') AS instance, count(*) AS running FROM leases l GROUP BY 1, 2
 ) h ON h.supervisor = s.name AND h.instance = s.instance
-ORDER BY s.name, s.first_seen;
+ORDER BY s.name, s.first_seen, s.instance;
 
 -- name: queue_depths
 -- Work by state: ready, delayed, running, the oldest wait, and whether a supervisor seen of late serves the state.

@@ -6,10 +6,12 @@ import asyncio
 import json
 
 import pytest
-from control.engine.planes import ask, plane, queue, sql
+from control.engine.planes import ask, held_by_another, plane, queue, sql
 from msgspec import Raw
 from stateous_contract.codes import Code, Refused
 from stateous_contract.messages import Report, TaskMessage, TaskMessages
+
+from stateous_control.store.failures import Unavailable
 
 
 def event(name: str, attempt: int | None = 1, **more) -> Report:
@@ -30,7 +32,13 @@ async def test_a_token_starts_with_its_first_task_queued(database: str) -> None:
     """S3-01, S3-79, S1-02, S1-32."""
     async with plane(database) as one:
         view, is_new = await one.start_token("TICKET-1", Raw(b'{"a":1.0,"b":12345678901234567890123}'))
-        assert (view.token, view.state, view.status, view.visit, is_new) == ("TICKET-1", "coding", "active", 1, True)
+        assert (view.token, view.state, view.status, view.visit, is_new) == (
+            "TICKET-1",
+            "coding",
+            "active",
+            1,
+            True,
+        )
         assert bytes(view.context) == b'{"a":1.0,"b":12345678901234567890123}'
         assert await kinds(one, "TICKET-1") == ["started", "event_accepted", "entered", "task_queued"]
         assert (await one.token("TICKET-1")) == view
@@ -64,7 +72,8 @@ async def test_another_spelling_of_a_token_id_is_refused(database: str) -> None:
 async def test_one_token_is_started_once_by_many_at_two_control_planes(database: str) -> None:
     async with plane(database) as one, plane(database) as two:
         answers = await asyncio.gather(
-            *((one, two)[n % 2].start_token(f"T-{n % 4 // 2}", None) for n in range(80)), return_exceptions=True
+            *((one, two)[n % 2].start_token(f"T-{n % 4 // 2}", None) for n in range(80)),
+            return_exceptions=True,
         )
     assert [is_new for _, is_new in answers].count(True) == 2  # type: ignore[misc]
     assert (await sql(database, "SELECT count(*) AS n FROM tasks"))[0]["n"] == 2
@@ -165,7 +174,9 @@ async def test_a_key_used_twice_fires_once(database: str) -> None:
         assert (await one.fire("T", "passed", None, key="k1"))[1] is True
 
 
-async def test_a_paused_token_keeps_its_task_its_timers_and_what_arrives_until_the_resume(database: str) -> None:
+async def test_a_paused_token_keeps_its_task_its_timers_and_what_arrives_until_the_resume(
+    database: str,
+) -> None:
     """S3-08, S3-78."""
     async with plane(database) as one:
         await one.start_token("T", None)
@@ -225,8 +236,12 @@ async def test_an_operation_that_breaks_fails_alone(database: str, monkeypatch, 
     monkeypatch.setattr(changes, "start_token", start)
     async with plane(database) as one:
         names = [f"T-{n}" for n in range(10)] + ["bad"] + [f"U-{n}" for n in range(10)]
-        answers = await asyncio.gather(*(one.start_token(name, None) for name in names), return_exceptions=True)
-    assert [type(answer).__name__ for answer in answers if not isinstance(answer, tuple)] == ["ZeroDivisionError"]
+        answers = await asyncio.gather(
+            *(one.start_token(name, None) for name in names), return_exceptions=True
+        )
+    assert [type(answer).__name__ for answer in answers if not isinstance(answer, tuple)] == [
+        "ZeroDivisionError"
+    ]
     assert (await sql(database, "SELECT count(*) AS n FROM tokens"))[0]["n"] == 20
 
 
@@ -272,7 +287,9 @@ async def test_a_bundle_is_answered_in_order_and_a_refusal_stops_its_attempt_onl
 
 
 @pytest.mark.parametrize("count", [1, 60])
-async def test_the_number_of_statements_does_not_depend_on_the_size_of_a_set(database: str, count: int) -> None:
+async def test_the_number_of_statements_does_not_depend_on_the_size_of_a_set(
+    database: str, count: int
+) -> None:
     """Sets, not rows: claim, notes, reports and beats."""
     async with plane(database) as one:
         await queue(database, 60)
@@ -295,7 +312,41 @@ def _warm(one):
     from stateous_control.engine.gathering import Operation
     from stateous_control.store.books import Wanted
 
-    return Operation(Wanted(tasks=set(range(1, 61)), starts=100), lambda opened: None, frozenset(), 1)
+    return Operation(Wanted(moves=100), lambda opened: None, frozenset(), 1)
+
+
+async def test_many_moves_of_one_token_in_one_transaction_each_get_a_task(database: str) -> None:
+    async with plane(database) as one:
+        await one.start_token("T", None)
+        await asyncio.gather(*(one.fire("T", "again", None) for _ in range(700)))
+        assert (await one.token("T")).visit == 701
+    rows = await sql(database, "SELECT current_state, count(*) AS n FROM tasks GROUP BY 1 ORDER BY 1")
+    assert [tuple(row) for row in rows] == [("cancelled", 700), ("pending", 1)]
+
+
+async def test_a_row_that_somebody_holds_makes_only_those_wait_who_need_it(database: str) -> None:
+    async with plane(database) as one:
+        await queue(database, 40)
+        async with held_by_another(database, "SELECT 1 FROM tokens WHERE id = 20 FOR UPDATE"):
+            began = asyncio.get_running_loop().time()
+            fired = [asyncio.create_task(one.fire(f"T-{n}", "coded", None)) for n in range(1, 41)]
+            others = [task for n, task in enumerate(fired, 1) if n != 20]
+            await asyncio.gather(*others[:10])
+            assert asyncio.get_running_loop().time() - began < 2.5
+            with pytest.raises(Unavailable):
+                await fired[19]
+        await asyncio.gather(*others)
+
+
+async def test_what_waits_at_the_end_is_answered(database: str) -> None:
+    async with plane(database) as one:
+        await queue(database, 2)
+        async with held_by_another(database, "SELECT 1 FROM tokens FOR UPDATE"):
+            firing = [asyncio.create_task(one.fire(f"T-{n % 2 + 1}", "coded", None)) for n in range(6)]
+            await asyncio.sleep(0.05)
+            await one.__aexit__(None, None, None)
+            answers = await asyncio.gather(*firing, return_exceptions=True)
+    assert {type(answer) for answer in answers} == {Unavailable}
 
 
 async def test_a_withdrawn_claim_gives_back_what_it_brought_and_ends_its_wait(database: str) -> None:

@@ -27,11 +27,18 @@ async def test_a_claimed_task_runs_with_a_lease_a_line_of_history_and_a_new_gene
     async with plane(database) as one:
         await queue(database, 1)
         await one.claim(ask("coding"))
-    row = (await sql(database, "SELECT t.*, l.until, l.attempt AS leased FROM tasks t JOIN leases l ON l.task_id = t.id"))[0]
+    row = (
+        await sql(
+            database,
+            "SELECT t.*, l.until, l.attempt AS leased FROM tasks t JOIN leases l ON l.task_id = t.id",
+        )
+    )[0]
     assert (row["current_state"], row["attempt"], row["leased"], row["generation"]) == ("running", 1, 1, 2)
     assert (row["supervisor"], row["instance"], row["ready_at"]) == ("box", "i1", None)
     lines = await sql(database, "SELECT seq, kind, data FROM history")
-    assert [tuple(line) for line in lines] == [(5, "task_claimed", '{"task":1,"supervisor":"box","attempt":1}')]
+    assert [tuple(line) for line in lines] == [
+        (5, "task_claimed", '{"task":1,"supervisor":"box","attempt":1}')
+    ]
     assert (await sql(database, "SELECT seq FROM tokens"))[0]["seq"] == 5
 
 
@@ -70,7 +77,9 @@ async def test_a_claim_of_several_states_takes_the_oldest_of_all(database: str) 
     async with plane(database) as one:
         await queue(database, 3)
         await queue(database, 3, "testing", first=10)
-        await sql(database, "UPDATE tasks SET ready_at = ready_at - interval '1 hour' WHERE id IN (2, 11, 12)")
+        await sql(
+            database, "UPDATE tasks SET ready_at = ready_at - interval '1 hour' WHERE id IN (2, 11, 12)"
+        )
         grants = await one.claim(ask("coding", "testing", max=4))
     assert sorted(ids(grants)) == [1, 2, 11, 12]
 
@@ -111,7 +120,9 @@ async def test_the_same_request_id_brings_the_same_set_again(database: str) -> N
         again = await one.claim(request)
         assert [(g.task, g.attempt) for g in again] == [(g.task, g.attempt) for g in first]
         assert bytes(again[0].context) == b'{"n":7}'
-    rows = await sql(database, "SELECT count(*) AS held, min(until) > now() + interval '1 minute' AS renewed FROM leases")
+    rows = await sql(
+        database, "SELECT count(*) AS held, min(until) > now() + interval '1 minute' AS renewed FROM leases"
+    )
     assert tuple(rows[0]) == (3, True)
     assert (await sql(database, "SELECT count(*) AS n FROM history"))[0]["n"] == 3
 
@@ -215,7 +226,9 @@ async def test_work_that_nobody_told_of_is_found_within_a_second(database: str) 
 
 async def test_one_new_task_and_many_who_wait_cost_one_transaction(database: str) -> None:
     async with plane(database) as one:
-        waiting = [asyncio.create_task(one.claim(ask("coding", supervisor=f"b{n}", wait=20))) for n in range(50)]
+        waiting = [
+            asyncio.create_task(one.claim(ask("coding", supervisor=f"b{n}", wait=20))) for n in range(50)
+        ]
         while one._claims.waiting < 50:
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.1)
@@ -226,6 +239,23 @@ async def test_one_new_task_and_many_who_wait_cost_one_transaction(database: str
         assert one._pool.transactions - before <= 2
         one.begin_stop()
         assert sum(map(len, await asyncio.gather(*waiting))) == 1
+
+
+async def test_waiting_claims_of_one_name_take_turns_and_do_not_spin(database: str) -> None:
+    """Without an instance a name has one claim at a time; several that wait are asked one after the other."""
+    async with plane(database) as one:
+        waiting = [
+            asyncio.create_task(one.claim(ask("coding", instance=None, request=f"r{n}", wait=20)))
+            for n in range(3)
+        ]
+        await asyncio.sleep(0.2)
+        before = one._pool.transactions
+        one._claims.ready(["coding"])
+        await asyncio.sleep(0.2)
+        assert one._pool.transactions - before == 3
+        await queue(database, 3)
+        one._claims.ready(["coding"])
+        assert sorted(task for grants in await asyncio.gather(*waiting) for task in ids(grants)) == [1, 2, 3]
 
 
 async def test_a_stop_answers_every_waiting_claim_at_once_and_later_ones_too(database: str) -> None:

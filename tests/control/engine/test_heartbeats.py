@@ -12,7 +12,9 @@ from stateous_contract.messages import HeartbeatRequest
 SOON = "SELECT count(*) AS n FROM leases WHERE until > now() + interval '1 minute'"
 
 
-def beat(*tasks: int, supervisor: str = "box", instance: str | None = "i1", attempts=None) -> HeartbeatRequest:
+def beat(
+    *tasks: int, supervisor: str = "box", instance: str | None = "i1", attempts=None
+) -> HeartbeatRequest:
     return HeartbeatRequest(supervisor=supervisor, tasks=list(tasks), instance=instance, attempts=attempts)
 
 
@@ -40,7 +42,9 @@ async def test_a_heartbeat_writes_nothing_but_leases(database: str) -> None:
         await one.claim(ask("coding"))
         before = await sql(database, "SELECT xmin::text FROM tasks UNION ALL SELECT xmin::text FROM tokens")
         await one.heartbeat(beat(1))
-        assert before == await sql(database, "SELECT xmin::text FROM tasks UNION ALL SELECT xmin::text FROM tokens")
+        assert before == await sql(
+            database, "SELECT xmin::text FROM tasks UNION ALL SELECT xmin::text FROM tokens"
+        )
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,9 @@ async def test_a_filtered_page_counts_what_the_filter_leaves(database: str) -> N
     assert (page.total_count, page.withheld_count, page.truncated, rest.cursor) == (3, 1, True, None)
 
 
-@pytest.mark.parametrize("cursor", ["", "x", "MQ", "dG9rZW5zOg", "dG9rZW5zOi0x", "'; DROP TABLE tokens", "é", "A" * 5000])
+@pytest.mark.parametrize(
+    "cursor", ["", "x", "MQ", "dG9rZW5zOg", "dG9rZW5zOi0x", "'; DROP TABLE tokens", "é", "A" * 5000]
+)
 async def test_a_cursor_that_is_none_of_ours_is_refused(database: str, cursor: str) -> None:
     """BH-054, BH-056."""
     async with plane(database) as one:
@@ -65,7 +67,9 @@ async def test_a_cursor_that_is_none_of_ours_is_refused(database: str, cursor: s
     assert caught.value.code is Code.INVALID_ARGUMENT
 
 
-@pytest.mark.parametrize("name", ["' OR 1=1 --", "T-1; select pg_sleep(5)", "%", "_", "$1", "\\", "../x", "a\x00b", ""])
+@pytest.mark.parametrize(
+    "name", ["' OR 1=1 --", "T-1; select pg_sleep(5)", "%", "_", "$1", "\\", "../x", "a\x00b", ""]
+)
 async def test_a_name_that_no_token_can_have_is_not_found(database: str, name: str) -> None:
     """BH-054: a literal match or a 404, never slow, never a 500."""
     async with plane(database) as one:
@@ -87,7 +91,12 @@ async def test_a_history_page_is_the_newest_one_in_order_with_true_counts(databa
         page = await one.page_history("T-1", limit=50)
         middle = await one.page_history("T-1", after=100, limit=2)
         whole = await one.history("T-1", after=10_420)
-    assert (page.returned_count, page.total_count, page.withheld_count, page.truncated) == (50, 10423, 10373, True)
+    assert (page.returned_count, page.total_count, page.withheld_count, page.truncated) == (
+        50,
+        10423,
+        10373,
+        True,
+    )
     assert [page.entries[0].seq, page.entries[-1].seq] == [10374, 10423]
     assert [entry.seq for entry in middle.entries] == [101, 102]
     assert [entry.seq for entry in whole] == [10421, 10422, 10423]
@@ -128,7 +137,13 @@ async def test_queues_show_depth_wait_and_whether_anybody_serves_the_state(datab
         await one.claim(ask("coding"))
         await one._attendance.write()
         coding, testing = await one.queues()
-    assert (coding.state, coding.depth, coding.delayed, coding.running, coding.is_served) == ("coding", 1, 1, 1, True)
+    assert (coding.state, coding.depth, coding.delayed, coding.running, coding.is_served) == (
+        "coding",
+        1,
+        1,
+        1,
+        True,
+    )
     assert (testing.depth, testing.running, testing.is_served) == (2, 0, False)
     assert 50 < testing.oldest_wait_s < 120
 
@@ -178,7 +193,7 @@ async def test_another_structure_is_refused_while_tokens_are_under_way_on_the_ol
     document["events"]["more"] = {}
     async with plane(database) as one:
         await one.start_token("T", None)
-    with pytest.raises(StartRefused, match="another structure .* still active or paused"):
+    with pytest.raises(StartRefused, match=r"another structure .* still active or paused"):
         async with ControlPlane(database, graph=load(document)):
             pass
     async with plane(database) as one:
@@ -194,7 +209,10 @@ async def test_a_token_keeps_the_graph_it_started_on(database: str) -> None:
     async with ControlPlane(database, graph=load(changed(retries=7)), sweep_s=3600) as two:
         await two.start_token("new", None)
         await two.fire("old", "again", None)
-    rows = await sql(database, "SELECT k.name, t.retries FROM tasks t JOIN tokens k ON k.id = t.token_id ORDER BY t.id DESC LIMIT 2")
+    rows = await sql(
+        database,
+        "SELECT k.name, t.retries FROM tasks t JOIN tokens k ON k.id = t.token_id ORDER BY t.id DESC LIMIT 2",
+    )
     assert sorted(tuple(row) for row in rows) == [("new", 7), ("old", 2)]
 
 
@@ -214,7 +232,9 @@ async def test_claims_stay_quick_behind_a_queue_that_nobody_serves_and_dead_entr
     assert took_s < 0.1
 
 
-async def test_a_slow_look_at_the_head_of_the_queue_is_not_repeated_at_every_claim(database: str, monkeypatch) -> None:
+async def test_a_slow_look_at_the_head_of_the_queue_is_not_repeated_at_every_claim(
+    database: str, monkeypatch
+) -> None:
     """BH-012: the next looks begin where the last whole one found the first task, and still find older ones."""
     from stateous_control.engine import granting
 

@@ -36,7 +36,9 @@ async def test_a_lease_that_runs_is_never_ended_nor_is_a_task_without_one(databa
         await one.claim(ask("coding"))
         await one._sweep.sweep()
         assert one._sweep.leases_ended == 0
-    assert [row["current_state"] for row in await sql(database, "SELECT current_state FROM tasks ORDER BY id")] == [
+    assert [
+        row["current_state"] for row in await sql(database, "SELECT current_state FROM tasks ORDER BY id")
+    ] == [
         "running",
         "pending",
     ]
@@ -50,9 +52,14 @@ async def test_three_sweepers_end_each_lease_once(database: str) -> None:
             assert len(await one.claim(ask("coding", max=100))) == 100
             await end_leases(database)
             await asyncio.gather(*(p._sweep.sweep() for p in (one, two, three, one, two, three)))
-            rows = await sql(database, "SELECT attempt, failures, count(*) AS n FROM tasks WHERE state = 'coding' GROUP BY 1, 2")
+            rows = await sql(
+                database,
+                "SELECT attempt, failures, count(*) AS n FROM tasks WHERE state = 'coding' GROUP BY 1, 2",
+            )
             assert [tuple(row) for row in rows] == [(lost, lost, 100)]
-    rows = await sql(database, "SELECT state, events::json->>'error' AS errors, count(*) AS n FROM tokens GROUP BY 1, 2")
+    rows = await sql(
+        database, "SELECT state, events::json->>'error' AS errors, count(*) AS n FROM tokens GROUP BY 1, 2"
+    )
     assert [tuple(row) for row in rows] == [("failed", "1", 100)]
     rows = await sql(database, "SELECT count(*) AS n FROM history WHERE kind = 'task_failed'")
     assert rows[0]["n"] == 300
@@ -104,7 +111,9 @@ async def test_an_outage_costs_nobody_an_attempt(database: str) -> None:
         # A second pass, and another control plane, know of it too.
         for _ in range(2):
             await one._sweep.sweep()
-        rows = await sql(database, "SELECT extract(epoch FROM no_sweep_before - now())::float8 AS s FROM settings")
+        rows = await sql(
+            database, "SELECT extract(epoch FROM no_sweep_before - now())::float8 AS s FROM settings"
+        )
         assert 44 < rows[0]["s"] <= 45
         async with plane(database) as two:
             await two._sweep.sweep()
@@ -113,11 +122,15 @@ async def test_an_outage_costs_nobody_an_attempt(database: str) -> None:
         await one.heartbeat(HeartbeatRequest(supervisor="box", instance="i1", tasks=list(range(1, 11))))
         await sql(database, "UPDATE settings SET no_sweep_before = now()")
         await one._sweep.sweep()
-    rows = await sql(database, "SELECT min(id) AS first, count(*) AS n FROM tasks WHERE current_state = 'running'")
+    rows = await sql(
+        database, "SELECT min(id) AS first, count(*) AS n FROM tasks WHERE current_state = 'running'"
+    )
     assert tuple(rows[0]) == (1, 10)
 
 
-async def test_a_sweeper_that_was_frozen_between_its_look_and_its_judgement_judges_nobody(database: str) -> None:
+async def test_a_sweeper_that_was_frozen_between_its_look_and_its_judgement_judges_nobody(
+    database: str,
+) -> None:
     """The judgement itself asks once more when somebody last looked."""
     async with plane(database) as one:
         await queue(database, 1)
@@ -147,7 +160,7 @@ async def test_a_heartbeat_at_the_moment_of_the_sweep_is_either_renewed_or_lost(
             two.heartbeat(HeartbeatRequest(supervisor="box", instance="i1", tasks=[n], attempts={str(n): 1}))
             for n in range(1, 61)
         ]
-        answers = (await asyncio.gather(*beats[:30], one._sweep.sweep(), *beats[30:]))
+        answers = await asyncio.gather(*beats[:30], one._sweep.sweep(), *beats[30:])
         lost = {task for answer in answers if answer is not None for task in answer.lost}
     rows = await sql(database, "SELECT task_id FROM leases")
     assert {row["task_id"] for row in rows} == set(range(1, 61)) - lost
@@ -176,7 +189,9 @@ async def test_a_report_and_a_cancel_at_once_have_one_winner(database: str) -> N
 
 
 @pytest.mark.parametrize("isolation", ["read committed", "serializable"])
-async def test_beats_reports_cancels_and_sweeps_in_any_order_never_fail(database: str, isolation: str) -> None:
+async def test_beats_reports_cancels_and_sweeps_in_any_order_never_fail(
+    database: str, isolation: str
+) -> None:
     """BH-006, short: nothing but refusals reaches a client, and PostgreSQL saw no deadlock."""
     import random
 
@@ -197,7 +212,9 @@ async def test_beats_reports_cancels_and_sweeps_in_any_order_never_fail(database
         calls += [two.claim(ask("coding", max=20)) for _ in range(10)]
         random.shuffle(calls)
         answers = await asyncio.gather(*calls, return_exceptions=True)
-    unexpected = [answer for answer in answers if isinstance(answer, Exception) and not isinstance(answer, Refused)]
+    unexpected = [
+        answer for answer in answers if isinstance(answer, Exception) and not isinstance(answer, Refused)
+    ]
     assert unexpected == []
     assert {answer.code.status for answer in answers if isinstance(answer, Refused)} <= {409}
     rows = await sql(database, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
@@ -245,11 +262,15 @@ async def test_a_control_plane_killed_in_mid_transaction_leaves_the_old_state(da
         gathering.write_back = write_back
         try:
             with pytest.raises(Refused, match="does not answer"):
-                await one.report(1, Report(kind="event", event="coded", attempt=1, supervisor="box", instance="i1"))
+                await one.report(
+                    1, Report(kind="event", event="coded", attempt=1, supervisor="box", instance="i1")
+                )
         finally:
             gathering.write_back = whole
         before = [tuple(row) for row in await sql(database, "SELECT current_state, generation FROM tasks")]
-        view = await one.report(1, Report(kind="event", event="coded", attempt=1, supervisor="box", instance="i1"))
+        view = await one.report(
+            1, Report(kind="event", event="coded", attempt=1, supervisor="box", instance="i1")
+        )
     assert before == [("running", 2)]
     assert view.state == "testing"
 
@@ -297,7 +318,9 @@ async def test_a_task_parked_without_a_reason_raises_an_alarm(database: str) -> 
 
 
 @pytest.mark.parametrize("count", [1, 50])
-async def test_a_sweep_takes_the_same_number_of_statements_for_any_number_of_leases(database: str, count: int) -> None:
+async def test_a_sweep_takes_the_same_number_of_statements_for_any_number_of_leases(
+    database: str, count: int
+) -> None:
     async with plane(database) as one:
         await queue(database, 50)
         await one.claim(ask("coding", max=count))

@@ -45,7 +45,7 @@ async def test_a_migration_that_breaks_half_way_leaves_nothing(empty_database: s
 async def test_a_newer_schema_is_refused_with_one_sentence(database: str) -> None:
     await fetch(database, "INSERT INTO schema_versions (version, name) VALUES (999, '0999_later.sql')")
     pool = Pool(database)
-    with pytest.raises(StartRefused, match="has schema version 999, .* upgrade this one"):
+    with pytest.raises(StartRefused, match=r"has schema version 999, .* upgrade this one"):
         await migrate.migrate(pool)
     await pool.close()
 
@@ -53,6 +53,6 @@ async def test_a_newer_schema_is_refused_with_one_sentence(database: str) -> Non
 async def test_a_schema_that_is_missing_or_old_is_refused_by_the_check(empty_database: str) -> None:
     """`--no-migrate`."""
     pool = Pool(empty_database)
-    with pytest.raises(StartRefused, match="needs version .* run 'stateous-control migrate' first"):
+    with pytest.raises(StartRefused, match=r"needs version .* run 'stateous-control migrate' first"):
         await migrate.check(pool)
     await pool.close()

@@ -20,8 +20,10 @@ async def fetch(url: str, statement: str):
         await connection.close()
 
 
-@pytest.mark.parametrize("mode", [Mode.READ, Mode.WRITE, Mode.CLAIM, Mode.BEAT])
-async def test_the_isolation_of_a_transaction_is_its_own_whatever_the_database_says(database: str, mode: Mode) -> None:
+@pytest.mark.parametrize("mode", [Mode.PLAIN, Mode.WRITE, Mode.CLAIM, Mode.BEAT])
+async def test_the_isolation_of_a_transaction_is_its_own_whatever_the_database_says(
+    database: str, mode: Mode
+) -> None:
     """BH-006: ALTER DATABASE … SET default_transaction_isolation changes nothing."""
     name = (await fetch(database, "SELECT current_database() AS name"))[0]["name"]
     await fetch(database, f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
@@ -61,7 +63,7 @@ async def test_a_deadlock_is_tried_again_and_nobody_hears_of_it(database: str) -
     await asyncio.gather(pool.run(lambda s: cross(s, 1, 2)), pool.run(lambda s: cross(s, 2, 1)))
     await pool.close()
     assert [row["n"] for row in await fetch(database, "SELECT n FROM pair ORDER BY id")] == [2, 2]
-    assert (await fetch(database, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"))
+    assert await fetch(database, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
 
 
 async def test_a_connection_that_was_terminated_while_idle_costs_nobody_an_answer(database: str) -> None:

@@ -15,7 +15,9 @@ ROOM = Path(stateous_control.__file__).parent
 
 def test_each_statement_says_what_it_does() -> None:
     assert len(statements.found) > 40
-    assert [found.name for found in statements.found.values() if not found.purpose.endswith((".", ".)"))] == []
+    assert [
+        found.name for found in statements.found.values() if not found.purpose.endswith((".", ".)"))
+    ] == []
 
 
 def test_each_statement_is_used_and_each_used_name_exists() -> None:
