@@ -5,12 +5,30 @@ An event is ``noun.past_participle``, details are keys. Never a payload, a conte
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
 import os
 import sys
-from typing import Any
+from typing import Any, TextIO, cast
 
 import structlog
+
+
+class Unbreakable(io.TextIOBase):
+    """A stream whose reader may go away: what cannot be written is lost, and the request that wrote it goes on."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.flush()
 
 
 def logger(name: str = "stateous.control") -> Any:
@@ -34,9 +52,9 @@ def configure() -> None:
     structlog.configure(
         processors=[*shared, last],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", Unbreakable(sys.stderr))),
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(Unbreakable(sys.stderr))
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,

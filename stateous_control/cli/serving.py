@@ -54,7 +54,6 @@ def serve(
     from stateous_control.cli import running
     from stateous_control.http.server import Address, CannotListen, bind
 
-    logs.configure()
     try:
         address = Address.parse(listen)
     except CannotListen as error:
@@ -63,6 +62,7 @@ def serve(
         listener = bind(address)
     except CannotListen as error:
         raise Failure(Exit.IN_USE, str(error)) from None
+    logs.configure()
     settings = running.Settings(
         lease_s=lease,
         heartbeat_s=heartbeat,

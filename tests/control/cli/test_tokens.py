@@ -269,3 +269,21 @@ def test_supervisors_and_queues_are_listed_with_their_warnings(live: Live, ask) 
     ]
     document = json.loads(ask("supervisor", "list", "--json")[1])
     assert set(document) == {"supervisors", "queues"}
+
+
+@pytest.mark.parametrize(
+    "text", ["'", '" OR 1=1--', "id;select pg_sleep(5)", "%", "$1", "\\", "../x", "x" * 900]
+)
+def test_a_cursor_that_no_list_gave_is_refused(live: Live, text: str) -> None:
+    """BH-054, BH-056"""
+    headers = {"Accept": "application/vnd.stateous.v1+json"}
+    response = live.http.get("/tokens", params={"cursor": text}, headers=headers)
+    assert (response.status_code, response.json()["code"]) == (422, "invalid_argument")
+    assert "SELECT" not in response.text.upper().replace(text.upper(), "")
+
+
+@pytest.mark.parametrize("text", ["' OR 1=1--", "%", "_", "a';select pg_sleep(5);--"])
+def test_a_parent_is_only_ever_compared(live: Live, text: str) -> None:
+    """BH-054"""
+    response = live.http.get("/tokens", params={"parent": text})
+    assert (response.status_code, response.json()) == (200, [])
