@@ -80,16 +80,16 @@ def _owner(stem: str) -> str | None:
 
 def _fault(path: Path, name: str) -> str | None:
     if "." in name.removesuffix(".py"):
-        return f"{name} cannot be imported, because its name has a dot; rename it"
+        return "its name has a dot, so it cannot be imported; rename it"
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
-        return f"{name} is a link to {path.readlink()}, which is not there"
+        return f"it is a link to {path.readlink()}, which is not there"
     except OSError as error:
-        return f"{name} cannot be read: {_reason(error)}"
+        return f"it cannot be read: {_reason(error)}"
     if not stat.S_ISREG(mode):
-        return f"{name} is no regular file"
-    return None if os.access(path, os.R_OK) else f"{name} cannot be read: permission denied"
+        return "it is no regular file"
+    return None if os.access(path, os.R_OK) else "it cannot be read: permission denied"
 
 
 def _reason(error: OSError) -> str:

@@ -7,6 +7,7 @@ code sets (policies, default timeouts, handlers) reaches them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -88,10 +89,18 @@ class Host:
         self.link.post_now(_hello())
         self._load()
         while not self._is_over:
-            try:
-                self.loop.run_forever()
-            except BaseException:
-                _log.exception("user code raised into the event loop; the host goes on")
+            # Signal handlers of user code can raise a second time, while the first exception is told.
+            with contextlib.suppress(BaseException):
+                self._run_loop()
+
+    def _run_loop(self) -> None:
+        try:
+            self.loop.run_forever()
+        except BaseException:  # User code's own callbacks and signal handlers may raise anything here.
+            # A loop that was interrupted while it tidied up believes that it still runs.
+            asyncio._set_running_loop(None)  # noqa: SLF001 - there is no other way.
+            vars(self.loop)["_thread_id"] = None
+            _log.exception("user code raised into the event loop; the host goes on")
 
     def _load(self) -> None:
         install_alias()

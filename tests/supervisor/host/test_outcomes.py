@@ -97,7 +97,10 @@ def test_a_context_write_that_is_not_json_fails_where_it_is_made(
 
 BAD_PAYLOADS = [
     ("events.passed()", "does not fit Result: passed: Field required"),
-    ("events.passed({'passed': -1})", "does not fit Result: passed: Input should be greater than or equal to 0"),
+    (
+        "events.passed({'passed': -1})",
+        "does not fit Result: passed: Input should be greater than or equal to 0",
+    ),
     ("events.passed('x')", "does not fit Result"),
     ("events.passed(Result(passed=1, score=float('nan')))", "holds NaN or infinity"),
     ("events.passed(Result.model_construct(passed='x'))", "does not fit Result"),
@@ -125,7 +128,9 @@ def test_an_instance_of_a_second_import_of_the_contract_still_fits(host: Child, 
 
 
 @pytest.mark.parametrize("megabytes", [1.1, 5, 20])
-def test_an_outcome_above_the_limit_fails_with_size_and_limit(host: Child, task: int, megabytes: float) -> None:
+def test_an_outcome_above_the_limit_fails_with_size_and_limit(
+    host: Child, task: int, megabytes: float
+) -> None:
     """A-39, BH-040."""
     outcome = host.body(f"ctx['big'] = 'x' * int({megabytes} * 2**20)\nreturn events.coded()", task)
     assert outcome.outcome == "failed"
@@ -177,7 +182,9 @@ def test_the_traceback_goes_to_the_log_and_not_to_the_report(host: Child, task: 
 
 
 @pytest.mark.parametrize("state", KINDS)
-def test_an_exception_whose_text_hangs_is_reported_while_others_run(host: Child, task: int, state: str) -> None:
+def test_an_exception_whose_text_hangs_is_reported_while_others_run(
+    host: Child, task: int, state: str
+) -> None:
     """BH-024: the loop does not wait for it either."""
     body = "class Hangs(Exception):\n    def __str__(self): time.sleep(3600)\nraise Hangs"
     host.run(task, state, context={"body": body})

@@ -7,7 +7,17 @@ from pathlib import Path
 
 from supervisor.host.child import Child, child, grant, inline, write_folder
 
-from stateous_supervisor.link.frames import Cancel, Drain, HeldUntil, Noted, Outcome, Pulse, Quit, Remembered, Run
+from stateous_supervisor.link.frames import (
+    Cancel,
+    Drain,
+    HeldUntil,
+    Noted,
+    Outcome,
+    Pulse,
+    Quit,
+    Remembered,
+    Run,
+)
 
 WAITS = """
 @on_state(states.coding)
@@ -96,7 +106,9 @@ def test_print_becomes_a_line_of_its_task_in_both_kinds(host: Child, task: int) 
     assert host.line("oops").level == "warning"
 
 
-def test_print_of_tasks_and_threads_that_inherit_the_context_belongs_to_the_task(host: Child, task: int) -> None:
+def test_print_of_tasks_and_threads_that_inherit_the_context_belongs_to_the_task(
+    host: Child, task: int
+) -> None:
     body = """
     async def inner(): print('inner', ctx.task)
     await asyncio.create_task(inner())
@@ -276,4 +288,3 @@ def test_modules_of_the_folder_clean_up_at_a_drain(tmp_path: Path) -> None:
         host.send(Drain())
         host.wait_end()
         assert mark.exists()
-
