@@ -16,7 +16,7 @@ import anyio
 
 from stateous_supervisor.agent import cadence
 from stateous_supervisor.agent.control_plane import ControlPlane
-from stateous_supervisor.agent.faults import Denied, Refused, Unanswered
+from stateous_supervisor.agent.faults import Denied, Fault, Refused, Unanswered
 from stateous_supervisor.agent.logs import Log
 from stateous_supervisor.agent.wake import Wake
 
@@ -54,6 +54,7 @@ class Contact:
         self._down_since: float | None = None
         self._failures = 0
         self._told_at = -math.inf
+        self._is_down_told = False
         self._differs: tuple[str, str] | None = None
 
     @property
@@ -66,8 +67,9 @@ class Contact:
         await self._terms.wait()
 
     def reached(self) -> None:
-        """Somebody got an answer."""
+        """Somebody got an answer: an outage is over, and what is offered is asked anew."""
         if self._down_since is not None:
+            self._up()
             self._wake.ring()
 
     def missed(self, error: Unanswered, next_in_s: float) -> None:
@@ -79,7 +81,7 @@ class Contact:
         self._failures += 1
         self.is_reached = False
         if now - self._told_at >= QUIET_S:
-            self._told_at = now
+            self._told_at, self._is_down_told = now, True
             failures, next_in_s = self._failures, round(next_in_s, 1)
             self._log.tell(
                 "control_plane.unreachable", error=error.sentence, failures=failures, next_in_s=next_in_s
@@ -99,12 +101,12 @@ class Contact:
                 failures += 1
                 await self._back_off(Unanswered(f"/health is refused: {error.sentence}"), failures)
                 continue
-            failures = 0
-            was_down = self._down_since is not None
-            self._greeted(sorted(terms.features))
+            was_away, failures = failures > 0, 0
+            if was_away or not self.has_terms:
+                self._up()
             self._compare(terms.checksum)
             self._terms.set()
-            if was_down:
+            if was_away:  # not when only other calls failed: this one may be answered without the database
                 self.regained()
             await self._wake.wait(math.inf if self.is_open else anyio.current_time() + cadence.REASK_S)
 
@@ -114,16 +116,20 @@ class Contact:
         self.missed(error, wait_s)
         await anyio.sleep(wait_s)
 
-    def _greeted(self, features: list[str]) -> None:
-        if not self.is_reached:
-            now = anyio.current_time()
-            down_s = None if self._down_since is None else round(now - self._down_since, 1)
+    def _up(self) -> None:
+        now = anyio.current_time()
+        down_s = None if self._down_since is None else round(now - self._down_since, 1)
+        if self._is_down_told or not self.has_terms:
+            features = sorted(self._control_plane.terms.features)
             self._log.tell("control_plane.reached", features=features, down_s=down_s)
-        self.is_reached = True
-        self._down_since, self._failures, self._told_at = None, 0, -math.inf
+        self.is_reached, self._is_down_told = True, False
+        self._down_since, self._failures = None, 0
 
     def _compare(self, offered: str) -> None:
-        ours = self._checksum()
+        try:
+            ours = self._checksum()
+        except Fault as fault:  # the contract was taken away under a running agent
+            ours = fault.sentence
         if offered == ours:
             if self._differs is not None:
                 self._log.tell("contract.agreed", checksum=offered)

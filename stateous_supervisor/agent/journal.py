@@ -33,6 +33,8 @@ class Journal:
         self._waiters: list[anyio.Event] = []
         self._wake = Wake()
         self._down_since = 0.0
+        self._served: list[anyio.Event] = []
+        self._is_over = False
         self._limiter = anyio.CapacityLimiter(1)
         self._next_id = outbox.next_id
 
@@ -49,18 +51,29 @@ class Journal:
 
     async def flush(self) -> None:
         """Return when everything that is in `batch` now is on disk, however long the disk refuses."""
+        if self._is_over:
+            return
         flushed = anyio.Event()
         self._waiters.append(flushed)
         self._wake.ring()
         await flushed.wait()
 
     async def run(self) -> None:
-        """Commit batch after batch, for ever."""
+        """Commit batch after batch, for ever. Once it was cancelled, nobody waits for it."""
+        try:
+            await self._commit_all()
+        finally:
+            self._is_over = True
+            for waiter in [*self._served, *self._waiters]:
+                waiter.set()
+
+    async def _commit_all(self) -> None:
         while True:
             await self._wake.wait()
             batch, self.batch = self.batch, Batch()
             thens, self._thens = self._thens, []
             waiters, self._waiters = self._waiters, []
+            self._served = waiters
             try:
                 await self._commit(batch)
             except WriteFailed as error:

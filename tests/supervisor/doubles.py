@@ -11,6 +11,7 @@ import json
 import math
 import random
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -171,11 +172,19 @@ class World:
         self.exit: Exit | None = None
         self.numbers = iter(range(1, 1_000_000))
         self.is_cut = False
+        self.out: Counter[str] = Counter()
+        self.most_out: Counter[str] = Counter()
 
     async def app(self, scope: Any, receive: Any, send: Any) -> None:
         if self.is_cut:
             raise httpx.ConnectError("no route")
-        await self.fake(scope, receive, send)
+        path = scope["path"]
+        self.out[path] += 1
+        self.most_out[path] = max(self.out[path], self.most_out[path])
+        try:
+            await self.fake(scope, receive, send)
+        finally:
+            self.out[path] -= 1
 
     def client(self, **options: Any) -> Client:
         return Client("http://cp", product="test", transport=httpx.ASGITransport(self.app), **options)
@@ -220,6 +229,9 @@ class World:
             group.start_soon(agent.run)
             agent.scope = group.cancel_scope
             yield agent
+            stop.ask("test")
+            with anyio.move_on_after(5.0):
+                await agent.over.wait()
             stop.ask("test")
             await agent.over.wait()
         await client.close()
