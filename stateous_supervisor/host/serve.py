@@ -140,7 +140,10 @@ class Host:
         )
         if self._watch.is_late:
             pulse.stack = self._watch.place()
-            pulse.task, pulse.attempt = self._watch.holder() or (None, None)
+            pulse.task, pulse.attempt = self._watch.holder(list(self._runner.running.values())) or (
+                None,
+                None,
+            )
         self.link.post(pulse)
         self._runner.look_after()
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from time import monotonic
 from types import FrameType
 from typing import Final
 
+from stateous_supervisor.host.attempt import Attempt
 from stateous_supervisor.host.streams import current
 
 # A loop that is later than this is shown with the line where it hangs.
@@ -45,14 +47,15 @@ class LoopWatch:
         found = frame or found
         return None if found is None else _shown(found, self._folder)
 
-    def holder(self) -> tuple[int, int] | None:
-        """Return task and attempt of the routine that the loop is in."""
+    def holder(self, running: Iterable[Attempt]) -> tuple[int, int] | None:
+        """Return task and attempt of the routine that the loop is in, one of `running` if it can be seen."""
         task = asyncio.current_task(self._loop)
-        context = getattr(task, "get_context", None)  # From Python 3.12 on.
-        if context is None:
-            return None
-        found: tuple[int, int] | None = context().get(current)
-        return found
+        context = getattr(task, "get_context", None)  # From Python 3.12 on; also sees a routine's own tasks.
+        if context is not None:
+            owner: tuple[int, int] | None = context().get(current)
+            return owner
+        found = (attempt for attempt in running if task is not None and attempt.future is task)
+        return next(((attempt.task, attempt.attempt) for attempt in found), None)
 
     def _answer(self, asked_at: float) -> None:
         self._lag_s = monotonic() - asked_at

@@ -272,7 +272,8 @@ def test_where_the_published_package_is_installed_its_marks_and_events_are_under
         "async def testing(ctx):\n    return events.passed(Result(passed=1))\n",
     }
     folder = write_folder(tmp_path / "folder", texts)
-    with child(folder, env={"PYTHONPATH": str(installed.parent)}) as host:
+    paths = [str(installed.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    with child(folder, env={"PYTHONPATH": os.pathsep.join(paths)}) as host:
         assert host.loaded().broken == []
         assert {each.state for each in host.loaded().routines} == {"coding", "testing"}
         assert host.result(1).event == "coded"

@@ -38,7 +38,7 @@ def other(ctx: TicketContext):
 
 @on_state(states.testing)
 async def testing(ctx: TicketContext):
-    while True:
+    for _ in range(4):
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:

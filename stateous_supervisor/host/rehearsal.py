@@ -1,0 +1,102 @@
+"""A task that no control plane gave out: what `try` and `stateous_supervisor.testing` run a routine with.
+
+As a program (``python -P -m stateous_supervisor.host.rehearsal FOLDER``, started by `try`) it fills in the defaults of
+a context, which only the folder's own `contract.py` knows: the context comes on stdin, the answer goes to stdout.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import UNSET, Raw
+from stateous_contract.messages import EnteredBy, Grant
+
+from stateous_supervisor.host.alias import install_alias
+from stateous_supervisor.host.discovery import CONTRACT
+from stateous_supervisor.host.folder import look_at
+from stateous_supervisor.sdk.context import BaseContext
+from stateous_supervisor.sdk.payloads import completed
+from stateous_supervisor.sdk.values import json_text
+
+TASK: Final = 1
+LEASE_S: Final = 86_400.0  # nobody waits for it to be renewed
+
+
+def grant_of(
+    *,
+    state: str,
+    context: Mapping[str, Any],
+    memory: Mapping[str, Any],
+    entered_by: EnteredBy | None,
+    token: str,
+    visit: int,
+    attempt: int,
+) -> Grant:
+    """Return the grant of a made-up task. Raises TypeError: context or memory is not JSON."""
+    return Grant(
+        task=TASK,
+        token=token,
+        state=state,
+        visit=visit,
+        attempt=attempt,
+        context=Raw(json_text(dict(context), "the context").encode()),
+        memory=Raw(json_text(dict(memory), "the memory").encode()),
+        entered_by=entered_by,
+        lease_s=LEASE_S,
+    )
+
+
+def entry(name: str, payload: str | None = None, error: str | None = None) -> EnteredBy:
+    """Return the event that brought the token here. `payload` is JSON text, `error` the text of a failure."""
+    return EnteredBy(
+        name=name,
+        payload=UNSET if payload is None else Raw(payload.encode()),
+        error=UNSET if error is None else error,
+    )
+
+
+def models_in(contract: Any) -> list[Any]:
+    """Return the context models that a contract names (``TicketContext = Context[Ticket]``), each once."""
+    found: list[Any] = []
+    for thing in vars(contract).values():
+        origin, arguments = typing.get_origin(thing), typing.get_args(thing)
+        if not (isinstance(origin, type) and issubclass(origin, BaseContext)) or not arguments:
+            continue
+        model = arguments[0]
+        if model is not Any and not isinstance(model, typing.TypeVar) and model not in found:
+            found.append(model)
+    return found
+
+
+def answer(folder: Path, given: dict[str, Any]) -> dict[str, Any]:
+    """Return ``{"context": …}`` or ``{"error": …}``; without one model to go by, the context as it came."""
+    found = look_at(folder)
+    if found.faults or f"{CONTRACT}.py" not in found.files:
+        return {"context": given}
+    install_alias()
+    sys.dont_write_bytecode = True
+    sys.path.insert(0, str(found.path))
+    try:
+        models = models_in(importlib.import_module(CONTRACT))
+    except Exception:  # It is the user's file; loading the folder says what is wrong with it.
+        return {"context": given}
+    try:
+        return {"context": completed(models[0], given) if len(models) == 1 else given}
+    except ValueError as error:
+        return {"error": str(error)}
+
+
+def main() -> None:
+    """Answer for one folder."""
+    given = json.loads(sys.stdin.read())
+    sys.stdout.write(json.dumps(answer(Path(sys.argv[1]), given)))
+
+
+if __name__ == "__main__":
+    main()
