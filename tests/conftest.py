@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+pytest.register_assert_rewrite("conformance.promises", "conformance.play", "conformance.peer")
+
 from control.databases import fresh, run_sql, url_of
 
 from stateous_control.embedded import EmbeddedPostgres

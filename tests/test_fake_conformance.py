@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-
-pytest.register_assert_rewrite("conformance.promises", "conformance.play", "conformance.peer")
-
-from conformance.suite import *  # noqa: E402, F403
-from fakes import FakeControlPlane, serving  # noqa: E402
+from conformance.suite import *  # noqa: F403
+from fakes import FakeControlPlane, serving
 
 
 @pytest.fixture(scope="module")

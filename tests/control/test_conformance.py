@@ -6,12 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-pytest.register_assert_rewrite("conformance.promises", "conformance.play", "conformance.peer")
-
-from conformance.suite import *  # noqa: E402, F403
-from control.databases import fresh  # noqa: E402
-from programs import ControlPlaneProgram  # noqa: E402
+from conformance.suite import *  # noqa: F403
+from control.databases import fresh
+from programs import ControlPlaneProgram
 
 WORKFLOW = Path(__file__).parents[2] / "contract/conformance/workflow.json"
 
