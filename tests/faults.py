@@ -5,6 +5,7 @@ It speaks just enough HTTP/1.1: one thread a connection, bodies by their length.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import re
 import socket
@@ -65,7 +66,8 @@ class FaultProxy:
         """Close every connection that is open now."""
         with self._lock:
             for connection in self._open:
-                connection.close()
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
             self._open.clear()
 
     def times_heard(self, match: str) -> int:

@@ -94,13 +94,17 @@ def asking(ctx):
 
 
 def make(folder: Path, url: str, **files: str) -> Path:
-    """Write a folder whose routines serve `workflow.yaml`; `files` replace or add modules by name (None leaves one out)."""
+    """Write a folder whose routines serve `workflow.yaml`; `files` replace or add modules by name. States without a
+    routine get none.
+    """
     source = from_file(WORKFLOW)
     texts = {"_shared": SHARED, "hand": HAND, "loop": LOOP, "check": CHECK, **files}
     folder.mkdir(parents=True)
     for name, text in texts.items():
         (folder / f"{name}.py").write_text(text.lstrip("\n"), "utf-8")
-    folders.init(folder, source.document, source.checksum, url)
+    written = folders.init(folder, source.document, source.checksum, url)
+    for stub in set(written.made) - {"contract.py", "stateous.yaml"}:
+        (folder / stub).unlink()
     return folder
 
 

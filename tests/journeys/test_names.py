@@ -1,0 +1,67 @@
+"""Two agents with one name, as two boxes made from one image have (BH-010). An agent is its process, not its name."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from programs import AgentProgram, ControlPlaneClient, wait_for
+
+from journeys import folders
+
+
+def beginnings(folder: Path, token: str) -> int:
+    return [phase for _, phase in folders.phases(folder, token)].count("begin")
+
+
+def test_two_agents_of_one_name_leave_each_others_work_alone(
+    box: Path, plane_url: str, plane: ControlPlaneClient
+) -> None:
+    """The heartbeats of the one neither renew nor lose what the other runs; its orphans are retried all the same."""
+    one = folders.make(box / "one", plane_url)
+    two = folders.make(box / "two", plane_url)
+    gate = box / "gate"
+
+    with AgentProgram(one, plane_url, "--tasks", "2") as first:
+        for name in ("a", "b"):
+            plane.start(f"twin-{name}", gate=str(gate))
+            wait_for(lambda name=name: beginnings(one, f"twin-{name}"), within_s=10, what="beginning")
+        with AgentProgram(two, plane_url, "--tasks", "2") as second:
+            for name in ("c", "d"):
+                plane.start(f"twin-{name}", gate=str(gate))
+                wait_for(lambda name=name: beginnings(two, f"twin-{name}"), within_s=10, what="beginning")
+            first.kill()
+            # Half of the slots of the name are gone; what they ran must come back although the name lives.
+            gate.touch()
+            for name in "abcd":
+                plane.until(f"twin-{name}", status="completed", within_s=15)
+            assert second.child.poll() is None
+
+    for name in "cd":
+        assert beginnings(two, f"twin-{name}") >= 1
+        assert "task_failed" not in plane.kinds(f"twin-{name}")
+    for name in "ab":
+        assert plane.kinds(f"twin-{name}").count("task_failed") == 1
+
+
+def test_a_copied_state_folder_delivers_nothing_twice(
+    box: Path, plane_url: str, plane: ControlPlaneClient
+) -> None:
+    """The copy of an outbox neither repeats its claims nor settles its grants."""
+    one = folders.make(box / "one", plane_url)
+    gate = box / "gate"
+
+    with AgentProgram(one, plane_url) as first:
+        plane.start("copied", gate=str(gate))
+        wait_for(lambda: beginnings(one, "copied"), within_s=10, what="beginning")
+        shutil.copytree(box / "one-state", box / "two-state")
+        two = folders.make(box / "two", plane_url)
+        with AgentProgram(two, plane_url):
+            plane.start("other", kind="loop")
+            plane.until("other", status="completed")
+            gate.touch()
+            plane.until("copied", status="completed")
+        assert first.child.poll() is None
+
+    assert "task_released" not in plane.kinds("copied")
+    assert folders.phases(one, "copied")[:2] == [(1, "begin"), (1, "end")]
