@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> NoReturn:
     descriptor, skip, folder = _read(arguments)
     sock = socket.socket(fileno=descriptor)
     shelter.take(sock)
-    host = Host(sock, Path(folder), skip=skip, on_gone=lambda: os._exit(0), is_process=True)
+    host = Host(sock, Path(folder), skip=skip, on_gone=lambda: _end(host), is_process=True)
     streams.install(host.link.say)
     host.serve()
     # What modules of the folder registered; the link's thread ends the process if it takes too long.
@@ -35,6 +35,14 @@ def main(arguments: list[str]) -> NoReturn:
     host.link.close()
     while True:
         threading.Event().wait()
+
+
+def _end(host: Host) -> NoReturn:
+    """End the process at once, in the link's thread: routines may hold every other one."""
+    if host.link.fault is None:
+        os._exit(0)
+    os.write(2, host.link.fault.encode())
+    os._exit(70)
 
 
 def _read(arguments: list[str]) -> tuple[int, list[str], str]:

@@ -46,7 +46,6 @@ class Attempt:
         "_speaker",
         "attempt",
         "began_at",
-        "context",
         "due_at",
         "future",
         "grant",
@@ -64,8 +63,6 @@ class Attempt:
         self.routine = routine
         self.task = grant.task
         self.attempt = grant.attempt
-        kind: type[BaseContext[Any]] = AsyncContext if routine.is_async else Context
-        self.context = kind(grant, self)
         self.held_until = monotonic() + lease_s
         self.began_at = 0.0
         self.timeout_s = 0.0
@@ -76,6 +73,16 @@ class Attempt:
         self.was_seen_done = False
         self._speaker = speaker
         self._end = threading.Lock()
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Task and attempt."""
+        return (self.task, self.attempt)
+
+    def context(self) -> BaseContext[Any]:
+        """Make the routine's argument. It is not kept here: the two would keep each other from being freed."""
+        kind: type[BaseContext[Any]] = AsyncContext if self.routine.is_async else Context
+        return kind(self.grant, self)
 
     def take_end(self) -> bool:
         """Whether the caller is the one that ends this attempt."""

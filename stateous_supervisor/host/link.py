@@ -16,6 +16,7 @@ from collections import deque
 from time import monotonic
 from typing import Final, Protocol
 
+from stateous_supervisor.host.failures import describe
 from stateous_supervisor.link.frames import Frame, Logged, ToHost
 from stateous_supervisor.link.stream import LinkBroken, from_agent, pack
 
@@ -46,7 +47,10 @@ class _Awaited:
 
 
 class Link:
-    """Frames to and from the agent. `start` begins the thread; `loop` is the one whose turns make frames."""
+    """Frames to and from the agent. `start` begins the thread; `loop` is the one whose turns make frames.
+
+    `fault` is a traceback when the thread ended by a fault of ours.
+    """
 
     def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop, owner: Owner) -> None:
         self._sock = sock
@@ -64,12 +68,13 @@ class Link:
         self._is_turn_open = False
         self._is_over = False
         self._is_gone = False
+        self.fault: str | None = None
         self._loop_thread = threading.get_ident()
 
     def start(self) -> None:
         """Begin to read and write. Called in the loop's thread."""
         self._sock.setblocking(False)
-        threading.Thread(target=self._serve, name="link", daemon=True).start()
+        threading.Thread(target=self._live, name="link", daemon=True).start()
 
     def post(self, frame: Frame) -> None:
         """Send `frame` soon: from the loop with all of this turn, from another thread at once."""
@@ -111,6 +116,15 @@ class Link:
         self._is_turn_open = False
         self.wake()
 
+    def _live(self) -> None:
+        try:
+            self._serve()
+        except (
+            BaseException
+        ) as error:  # A fault of ours: a host whose link says nothing would be kept for ever.
+            self.fault = describe(error).traceback
+        self._leave()
+
     def _serve(self) -> None:
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
@@ -133,7 +147,6 @@ class Link:
             if self._is_over and not self._queue and not self._unsent:
                 break
             poll.modify(self._sock, select.POLLIN | (select.POLLOUT if self._unsent else 0))
-        self._leave()
 
     def _leave(self) -> None:
         """Let go of the link, and of everybody who waits for it."""

@@ -20,6 +20,9 @@ from stateous_supervisor.sdk.payloads import payload_text
 # What stands around the values in the body of a report: ids, names, braces.
 AROUND_BYTES: Final = 4_096
 
+# Task and attempt.
+Key = tuple[int, int]
+
 
 def outcome_of(returned: Any, state: Any, context: BaseContext[Any]) -> Outcome:
     """Return the outcome for what a routine of `state` returned.
@@ -27,35 +30,33 @@ def outcome_of(returned: Any, state: Any, context: BaseContext[Any]) -> Outcome:
     It is `failed`, with what was returned and what is allowed, for anything but an event of the state or None, and
     for values that no control plane takes.
     """
+    key = (context.task, context.attempt)
     if returned is None:
         return _sized(context, "waiting", None, None)
     if type(returned) not in state.emits:
-        return failed(context, _not_allowed(returned, state))
+        return failed(key, _not_allowed(returned, state))
     try:
         payload = payload_text(returned)
     except (ValueError, TypeError) as error:
-        return failed(
-            context, f"the routine of {state.name!r} returned an event that cannot be sent: {error}"
-        )
+        text = f"the routine of {state.name!r} returned an event that cannot be sent: {error}"
+        return failed(key, text)
     return _sized(context, "event", returned.name, payload)
 
 
-def failed(context: BaseContext[Any], error: str, traceback: str | None = None) -> Outcome:
-    """Return a failed outcome. Writes and timers of a failed attempt are dropped."""
+def failed(key: Key, error: str, traceback: str | None = None) -> Outcome:
+    """Return a failed outcome of attempt `key`. Writes and timers of a failed attempt are dropped."""
     text = clean(error, ERROR_BYTES_MAX)
-    return Outcome(
-        task=context.task, attempt=context.attempt, outcome="failed", error=text, traceback=traceback
-    )
+    return Outcome(task=key[0], attempt=key[1], outcome="failed", error=text, traceback=traceback)
 
 
-def raised(context: BaseContext[Any], described: Described) -> Outcome:
+def raised(key: Key, described: Described) -> Outcome:
     """Return the outcome of an attempt that ended by an exception."""
-    return failed(context, described.text, described.traceback)
+    return failed(key, described.text, described.traceback)
 
 
-def dropped(context: BaseContext[Any], cause: str) -> Outcome:
+def dropped(key: Key, cause: str) -> Outcome:
     """Return what tells the agent that the attempt ended and nothing is to be reported."""
-    return Outcome(task=context.task, attempt=context.attempt, outcome="failed", error=cause, is_dropped=True)
+    return Outcome(task=key[0], attempt=key[1], outcome="failed", error=cause, is_dropped=True)
 
 
 def _sized(context: BaseContext[Any], kind: str, event: str | None, payload: str | None) -> Outcome:
@@ -71,7 +72,7 @@ def _sized(context: BaseContext[Any], kind: str, event: str | None, payload: str
     if size > BODY_BYTES_MAX:
         largest = max(parts, key=lambda part: parts[part])
         return failed(
-            context,
+            (context.task, context.attempt),
             f"the outcome is {size:,} bytes of JSON, {parts[largest]:,} of them the {largest}; "
             f"at most {BODY_BYTES_MAX:,} are allowed",
         )

@@ -24,6 +24,7 @@ from stateous_supervisor.host.outcomes import dropped, failed, outcome_of, raise
 from stateous_supervisor.host.streams import current, end_lines
 from stateous_supervisor.host.threads import Threads
 from stateous_supervisor.link.frames import Began, Cancel, HeldUntil, Logged, Outcome, Run
+from stateous_supervisor.sdk.context import BaseContext
 
 # A cancelled routine has this long to clean up before it is cancelled again; after CANCELS_MAX it is abandoned.
 CANCEL_AGAIN_S: Final = 2.0
@@ -120,7 +121,7 @@ class Runner:
                 continue
             if attempt.was_seen_done:
                 text = "the host was interrupted (by a signal handler, for one) before the routine's end was seen"
-                self._end(attempt, failed(attempt.context, text))
+                self._end(attempt, failed(attempt.key, text))
             attempt.was_seen_done = True
 
     @property
@@ -156,7 +157,7 @@ class Runner:
         try:
             self._threads.start(partial(self._run_sync, attempt))
         except RuntimeError as error:
-            self._end(attempt, failed(attempt.context, f"no thread for the routine: {error}"))
+            self._end(attempt, failed(attempt.key, f"no thread for the routine: {error}"))
 
     def _refuse(self, grant: bytes, error: str) -> None:
         try:
@@ -203,8 +204,8 @@ class Runner:
     def _stopped(self, attempt: Attempt) -> Outcome:
         stop = attempt.stop
         if stop is None or stop.error is None:
-            return dropped(attempt.context, "" if stop is None else stop.cause)
-        return failed(attempt.context, stop.error)
+            return dropped(attempt.key, "" if stop is None else stop.cause)
+        return failed(attempt.key, stop.error)
 
     def _set_due(self, attempt: Attempt, at: float) -> None:
         attempt.due_at = at
@@ -226,8 +227,9 @@ class Runner:
             return
         self._begin(attempt)
         try:
-            returned = await attempt.routine.function(attempt.context)
-            outcome = self._outcome(attempt, returned)
+            context = attempt.context()
+            returned = await attempt.routine.function(context)
+            outcome = self._outcome(attempt, returned, context)
         except BaseException as error:
             self._on_raised(attempt, error, can_wait=False)
         else:
@@ -241,8 +243,9 @@ class Runner:
             return
         self._begin(attempt)
         try:
-            returned = attempt.routine.function(attempt.context)
-            outcome = self._outcome(attempt, returned)
+            context = attempt.context()
+            returned = attempt.routine.function(context)
+            outcome = self._outcome(attempt, returned, context)
         except BaseException as error:
             self._on_raised(attempt, error, can_wait=True)
         else:
@@ -251,21 +254,21 @@ class Runner:
     # Both.
 
     def _begin(self, attempt: Attempt) -> None:
-        current.set((attempt.task, attempt.attempt))
+        current.set(attempt.key)
         attempt.began_at = monotonic()
         self._speaker.post(Began(task=attempt.task, attempt=attempt.attempt, at=attempt.began_at))
 
-    def _outcome(self, attempt: Attempt, returned: Any) -> Outcome:
+    def _outcome(self, attempt: Attempt, returned: Any, context: BaseContext[Any]) -> Outcome:
         if attempt.stop is not None:
             return self._stopped(attempt)
-        return outcome_of(returned, attempt.routine.ref, attempt.context)
+        return outcome_of(returned, attempt.routine.ref, context)
 
     def _on_raised(self, attempt: Attempt, error: BaseException, *, can_wait: bool) -> None:
         shelter.end_if_forked(error)
         if attempt.stop is not None:
             self._end(attempt, self._stopped(attempt))
         elif can_wait or is_plain(error):
-            self._end(attempt, raised(attempt.context, describe(error)))
+            self._end(attempt, raised(attempt.key, describe(error)))
         else:
             # Its text may take seconds; the loop must not wait for it, and this task is about to be done.
             attempt.future = None
@@ -282,7 +285,7 @@ class Runner:
         self._timed.discard(attempt)
         if self.running.get(attempt.task) is attempt:
             del self.running[attempt.task]
-        end_lines((attempt.task, attempt.attempt))
+        end_lines(attempt.key)
         outcome.duration_s = monotonic() - attempt.began_at if attempt.began_at else 0.0
         self._speaker.post(outcome)
         return True
