@@ -7,6 +7,7 @@ Expected faults are one sentence on stderr and an exit code, never a traceback.
 from __future__ import annotations
 
 import importlib
+import keyword
 import os
 import sys
 import traceback
@@ -17,6 +18,7 @@ import typer
 
 import stateous_supervisor
 from stateous_supervisor.agent.faults import Denied, Exit, Fault, PeerViolation, Refused, Unanswered
+from stateous_supervisor.cli import platforms
 
 PROGRAM: Final = "stateous-supervisor"
 COMMANDS: Final = {
@@ -25,6 +27,7 @@ COMMANDS: Final = {
     "config": "stateous_supervisor.cli.config",
     "init": "stateous_supervisor.cli.init",
     "contract": "stateous_supervisor.cli.contract",
+    "try": "stateous_supervisor.cli.rehearsing",
     "demo": "stateous_supervisor.cli.demo",
 }
 EPILOG: Final = (
@@ -65,7 +68,8 @@ def build(only: str | None = None) -> typer.Typer:
     app.callback(help=ABOUT, epilog=EPILOG)(_root)
     for name, module in COMMANDS.items():
         if only in (None, name):
-            app.command(name)(getattr(importlib.import_module(module), name))
+            function = f"{name}_" if keyword.iskeyword(name) else name
+            app.command(name)(getattr(importlib.import_module(module), function))
     return app
 
 
@@ -91,16 +95,19 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     named = next((word for word in arguments if not word.startswith("-")), None)
+    unfit = platforms.fault(sys.platform, named, is_inline="--inline" in arguments)
+    if unfit is not None:
+        return _end(Exit.USAGE, unfit)
     try:
         result = build(named if named in COMMANDS else None)(list(arguments), PROGRAM, standalone_mode=False)
     except BrokenPipeError:
         raise
+    except (KeyboardInterrupt, typer.Abort):
+        return _end(Exit.INTERRUPTED, "interrupted")
     except Exception as error:  # the outermost boundary: whatever happened becomes a code and a sentence
         if "--debug" in arguments:
             traceback.print_exc()
         return _end(*judge(error))
-    except KeyboardInterrupt:
-        return _end(Exit.INTERRUPTED, "interrupted")
     return int(result) if isinstance(result, int) else Exit.DONE
 
 
@@ -117,13 +124,12 @@ def judge(error: Exception) -> tuple[Exit, str]:
             return Exit.UNREACHABLE, error.sentence
         case _UsageError():
             return Exit.USAGE, error.format_message()
-        case typer.Abort():
-            return Exit.INTERRUPTED, "interrupted"
     more = "--debug before the command shows more"
     return Exit.OURS, f"a fault of ours: {type(error).__name__}: {error} ({more})"
 
 
 def _end(code: Exit, sentence: str) -> int:
+    prefix = "" if sentence.startswith("Usage:") else "error: "  # without a command, the sentence is the help
     for line in sentence.splitlines():
-        print(f"error: {line}", file=sys.stderr)
+        print(f"{prefix}{line}", file=sys.stderr)
     return int(code)

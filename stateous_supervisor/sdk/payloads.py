@@ -156,3 +156,18 @@ def model_instance(model: Any, text: str) -> Any:
         return adapter(model).validate_python(read(text))
     except ValidationError as error:
         raise TypeError(f"the context does not fit {name_of(model)}: {first_fault(error)}") from None
+
+
+def completed(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a context with the model's defaults filled in, as a control plane does at a token's start.
+
+    Raises ValueError with one sentence where it does not fit the model.
+    """
+    from pydantic import ValidationError
+
+    try:
+        instance = adapter(model).validate_python(dict(given))
+    except ValidationError as error:
+        raise ValueError(f"the context does not fit {name_of(model)}: {first_fault(error)}") from None
+    dumped = adapter(model).dump_python(instance, mode="json", by_alias=True)
+    return {**dumped, **given} if isinstance(dumped, dict) else dict(given)

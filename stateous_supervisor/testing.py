@@ -1,0 +1,230 @@
+"""Unit tests of routines: run one once, here and now, without a control plane, a host or a network (A-61).
+
+    outcome = run(testing, context={"checkout": "/tmp/x"})
+    assert outcome.event == "passed"
+
+The context, the checks of what is returned and the texts of failures are those of the real host. What is not here:
+processes, timeouts, heartbeats. `stateous-supervisor try` runs a routine in a real host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from stateous_supervisor.host.failures import describe
+from stateous_supervisor.host.outcomes import dropped, outcome_of, raised
+from stateous_supervisor.host.rehearsal import LEASE_S, entry, grant_of
+from stateous_supervisor.link import frames
+from stateous_supervisor.sdk.context import AsyncContext, AttemptLost, BaseContext, Context, EnteredBy
+from stateous_supervisor.sdk.marks import Mark, context_model, mark_of
+from stateous_supervisor.sdk.occurrences import Occurrence
+from stateous_supervisor.sdk.payloads import completed, payload_text
+from stateous_supervisor.sdk.values import json_text, read
+
+__all__ = ["EnteredBy", "Outcome", "run"]
+
+Routine = (
+    Callable[[Any], Coroutine[Any, Any, Occurrence[Any] | None]] | Callable[[Any], Occurrence[Any] | None]
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a routine did, and what its agent would report.
+
+    Args:
+        kind: ``event``, ``waiting`` (it returned None), ``failed``, or ``lost`` (nothing is reported).
+        event: the name of the returned event.
+        payload: the event's payload as plain JSON values, as the control plane gets it.
+        occurrence: what was returned, when it is an event.
+        error: the text of the failure.
+        exception: what was raised, for `raise` or a closer look.
+        notes: the lines of progress, in order.
+        writes: the context values that are reported; none of a failed attempt are.
+        context: the whole context afterwards.
+        memory: the memory afterwards; it outlives a failure.
+        schedules: the timers that are reported, each with `event`, `after` and perhaps `payload`.
+    """
+
+    kind: Literal["event", "waiting", "failed", "lost"]
+    event: str | None = None
+    payload: dict[str, Any] | None = None
+    occurrence: Occurrence[Any] | None = None
+    error: str | None = None
+    exception: BaseException | None = None
+    notes: list[str] = field(default_factory=list)
+    writes: dict[str, Any] = field(default_factory=dict)
+    context: dict[str, Any] = field(default_factory=dict)
+    memory: dict[str, Any] = field(default_factory=dict)
+    schedules: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the token now waits for an event from outside."""
+        return self.kind == "waiting"
+
+    @property
+    def failed(self) -> bool:
+        """Whether the attempt failed, so that it is retried or the token gets the event ``error``."""
+        return self.kind == "failed"
+
+
+def run(
+    routine: Routine,
+    *,
+    context: Mapping[str, Any] | None = None,
+    memory: Mapping[str, Any] | None = None,
+    entered_by: str | Occurrence[Any] | EnteredBy | None = "__started__",
+    token: str = "token-1",  # noqa: S107  a token of a workflow, no secret
+    visit: int = 1,
+    attempt: int = 1,
+    lost: bool = False,
+) -> Outcome:
+    """Run a routine once and return what it did. `def` and `async def` alike; nothing is to be awaited.
+
+    Args:
+        routine: a function that is marked with `on_state`.
+        context: the token's context; defaults of the context model that the routine's annotation names are filled in.
+        memory: what earlier attempts left.
+        entered_by: the event that brought the token here: a name, an event with its payload such as
+            ``events.failed(tests)``, or ``EnteredBy("error", None, "text of the failure")``.
+        token: the token's id.
+        visit: how many times the token has entered this state.
+        attempt: which attempt this is.
+        lost: run it as an attempt that is over for the control plane, so that `ctx.check()` raises.
+
+    Raises:
+        TypeError: the routine is not marked, or a value is not JSON.
+        ValueError: the context does not fit the routine's model.
+        KeyboardInterrupt, and what a test framework raises to end a test: passed through. Everything else that the
+            routine raises is a failed outcome.
+    """
+    mark = mark_of(routine)
+    if mark is None:
+        name = getattr(routine, "__qualname__", type(routine).__name__)
+        raise TypeError(f"{name} is not marked with on_state; testing.run takes a routine")
+    model = context_model(routine)
+    given = dict(context or {}) if model is None else completed(model, context or {})
+    grant = grant_of(
+        state=mark.state.name,
+        context=given,
+        memory=memory or {},
+        entered_by=_entry(entered_by),
+        token=token,
+        visit=visit,
+        attempt=attempt,
+    )
+    port = _Port(model, is_lost=lost)
+    is_async = inspect.iscoroutinefunction(routine)
+    kind: type[BaseContext[Any]] = AsyncContext if is_async else Context
+    made = kind(grant, port)
+    returned, raised_by = _call(routine, made, is_async=is_async)
+    frame = _frame(mark, made, returned, raised_by, is_lost=lost)
+    return _outcome(frame, made, port, returned=returned, exception=raised_by, before=given)
+
+
+class _Port:
+    """Keeps what a routine says. A lost attempt's words are dropped, as they are in a host."""
+
+    def __init__(self, model: Any, *, is_lost: bool) -> None:
+        self.notes: list[str] = []
+        self._model = model
+        self._is_lost = is_lost
+
+    def note(self, text: str) -> None:
+        if not self._is_lost:
+            self.notes.append(text)
+
+    def remember(self, key: str, value: bytes) -> None:
+        """The context's own `Memory` keeps it."""
+
+    def lease_s(self) -> float:
+        return 0.0 if self._is_lost else LEASE_S
+
+    def lost_cause(self) -> str | None:
+        return "attempt_over" if self._is_lost else None
+
+    def context_model(self) -> Any:
+        return self._model
+
+
+def _entry(given: str | Occurrence[Any] | EnteredBy | None) -> Any:
+    if given is None:
+        return None
+    if isinstance(given, str):
+        return entry(given)
+    if isinstance(given, EnteredBy):
+        payload = None if given.payload is None else json_text(given.payload, "the payload")
+        return entry(given.name, payload, given.error)
+    return entry(given.name, payload_text(given))
+
+
+def _call(routine: Any, context: BaseContext[Any], *, is_async: bool) -> tuple[Any, BaseException | None]:
+    try:
+        return (_awaited(routine(context)) if is_async else routine(context)), None
+    except (Exception, SystemExit, GeneratorExit, AttemptLost, asyncio.CancelledError) as error:
+        return None, error  # the runner's boundary: whatever a routine raises is a failed attempt
+
+
+def _awaited(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine to its end, also where a loop runs already (a test that is `async def` itself)."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    ended: list[tuple[Any, BaseException | None]] = []
+
+    def serve() -> None:
+        try:
+            ended.append((asyncio.run(coroutine), None))
+        except BaseException as error:  # it is raised in the caller's thread
+            ended.append((None, error))
+
+    thread = threading.Thread(target=serve, name="routine")
+    thread.start()
+    thread.join()
+    returned, error = ended[0]
+    if error is not None:
+        raise error
+    return returned
+
+
+def _frame(
+    mark: Mark, context: BaseContext[Any], returned: Any, error: BaseException | None, *, is_lost: bool
+) -> frames.Outcome:
+    if is_lost:
+        return dropped((context.task, context.attempt), "attempt_over")
+    if error is not None:
+        return raised((context.task, context.attempt), describe(error))
+    return outcome_of(returned, mark.state, context)
+
+
+def _outcome(
+    frame: frames.Outcome,
+    context: BaseContext[Any],
+    port: _Port,
+    *,
+    returned: Any,
+    exception: BaseException | None,
+    before: dict[str, Any],
+) -> Outcome:
+    is_reported = not frame.is_dropped and frame.outcome != "failed"
+    kinds: dict[str, Literal["event", "waiting", "failed"]] = {"event": "event", "waiting": "waiting"}
+    return Outcome(
+        kind="lost" if frame.is_dropped else kinds.get(frame.outcome, "failed"),
+        event=frame.event,
+        payload=read(bytes(frame.payload)) if frame.payload is not None else None,
+        occurrence=returned if frame.event is not None else None,
+        error=None if frame.is_dropped else frame.error,
+        exception=exception,
+        notes=port.notes,
+        writes=context.writes() if is_reported else {},
+        context=dict(context) if is_reported else before,
+        memory=dict(context.memory),
+        schedules=context.schedules() if is_reported else [],
+    )
