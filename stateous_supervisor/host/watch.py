@@ -14,7 +14,7 @@ from stateous_supervisor.host.attempt import Attempt
 from stateous_supervisor.host.streams import current
 
 # A loop that is later than this is shown with the line where it hangs.
-LATE_S: Final = 1.0
+LATE_S: Final = 0.9
 
 
 class LoopWatch:

@@ -288,3 +288,44 @@ def test_modules_of_the_folder_clean_up_at_a_drain(tmp_path: Path) -> None:
         host.send(Drain())
         host.wait_end()
         assert mark.exists()
+
+
+def test_many_short_tasks_leave_no_memory_and_no_descriptors(tmp_path: Path) -> None:
+    """A-62, BH-030: also where user code switched the collector off, and where tasks fail."""
+    text = """
+    import gc
+    gc.disable()
+    @on_state(states.coding)
+    async def coding(ctx):
+        ctx["n"] = ctx["title"]
+        if ctx.task % 10 == 0: raise ValueError("every tenth")
+        return events.coded()
+    """
+    with child(write_folder(tmp_path, {"a.py": text})) as host:
+        _run_many(host, range(1, 3_001))
+        before = _sizes(host)
+        _run_many(host, range(10_001, 16_001))
+        after = _sizes(host)
+    assert after["descriptors"] == before["descriptors"]
+    assert after["threads"] == before["threads"]
+    assert after["kb"] - before["kb"] < 1_500
+
+
+def _run_many(host: Child, tasks: range) -> None:
+    for first in range(0, len(tasks), 100):
+        batch = tasks[first : first + 100]
+        host.send(*(Run(grant=grant(task), lease_s=9.0) for task in batch))
+        host.outcome(batch[-1])
+        host.seen.clear()
+
+
+def _sizes(host: Child) -> dict[str, int]:
+    here = Path(f"/proc/{host.process.pid}")
+    private = [
+        line for line in (here / "smaps_rollup").read_text().splitlines() if line.startswith("Private_Dirty")
+    ]
+    return {
+        "descriptors": len(list((here / "fd").iterdir())),
+        "threads": len(list((here / "task").iterdir())),
+        "kb": int(private[0].split()[1]),
+    }
