@@ -172,10 +172,13 @@ class World:
         self.exit: Exit | None = None
         self.numbers = iter(range(1, 1_000_000))
         self.is_cut = False
+        self.before: Callable[[str], Awaitable[None]] | None = None
         self.out: Counter[str] = Counter()
         self.most_out: Counter[str] = Counter()
 
     async def app(self, scope: Any, receive: Any, send: Any) -> None:
+        if self.before is not None:
+            await self.before(scope["path"])
         if self.is_cut:
             raise httpx.ConnectError("no route")
         path = scope["path"]
