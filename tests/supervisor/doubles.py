@@ -139,6 +139,8 @@ class ScriptedHosts:
     def __init__(self, routines: dict[str, Routine]) -> None:
         self.all: list[ScriptedHost] = []
         self.routines = routines
+        self.facts: dict[str, Any] = {}
+        self.unusable: Exception | None = None
 
     @property
     def last(self) -> ScriptedHost:
@@ -146,9 +148,12 @@ class ScriptedHosts:
 
     @asynccontextmanager
     async def open(self, generation: int) -> AsyncIterator[ScriptedHost]:
+        if self.unusable is not None:
+            raise self.unusable
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
             host = ScriptedHost(generation, self.routines, tasks)
+            vars(host).update(self.facts)
             self.all.append(host)
             try:
                 yield host
