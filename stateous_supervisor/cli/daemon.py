@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from stateous_supervisor.agent.hosts import HostSource
 
 STDERR: Final = 2
+CREDENTIAL: Final = "token"
 
 
 def serve(config: Config, *, is_inline: bool, is_strict: bool) -> Exit:
@@ -47,6 +49,9 @@ def serve(config: Config, *, is_inline: bool, is_strict: bool) -> Exit:
 async def _serve(config: Config, outbox: Outbox, log: Log, is_inline: bool, is_strict: bool) -> Exit:
     client = client_for(config)
     stop = Stop()
+    token = token_file(config, os.environ)
+    if token is not None and is_exposed(token):
+        log.tell("token.exposed", file=str(token), mode=f"{token.stat().st_mode & 0o777:04o}")
     if config.without_effect:
         log.tell("config.ignored", keys=config.without_effect)
     supervisor = Supervisor(
@@ -125,12 +130,25 @@ def client_for(config: Config) -> Client:
             client_key=config.client_key,
             proxy=config.proxy,
         )
-        key = None if config.token_file is None else KeyFile(config.token_file)
+        token = token_file(config, os.environ)
+        key = None if token is None else KeyFile(token)
     except OSError as error:
         where = error.filename or "ca_file, client_cert or client_key"
         raise Fault(Exit.CONFIG, f"{where}: cannot be used: {error.strerror or error}") from None
     product = f"stateous-supervisor/{stateous_supervisor.__version__}"
     return Client(config.url, product=product, key=key or (lambda: None), options=options)
+
+
+def token_file(config: Config, environment: Mapping[str, str]) -> Path | None:
+    """Return the file with the bearer key: the credential that systemd hands over beats `token_file` (A-52)."""
+    given = environment.get("CREDENTIALS_DIRECTORY", "")
+    credential = Path(given) / CREDENTIAL
+    return credential if given and credential.exists() else config.token_file
+
+
+def is_exposed(file: Path) -> bool:
+    """Return whether any user can read a file. A folder that lets nobody in keeps them out whatever its mode says."""
+    return bool(file.stat().st_mode & 0o004) and bool(file.parent.stat().st_mode & 0o001)
 
 
 class KeyFile:

@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "init": "stateous_supervisor.cli.init",
     "contract": "stateous_supervisor.cli.contract",
     "try": "stateous_supervisor.cli.rehearsing",
+    "service": "stateous_supervisor.cli.service",
     "demo": "stateous_supervisor.cli.demo",
 }
 EPILOG: Final = (

@@ -6,6 +6,7 @@ is for routines that only compute and talk: a user of its own, a read-only world
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -71,7 +72,9 @@ class Service:
         user: who runs it; unused in the strict profile, which makes a user of its own.
         token_file: absolute path of a file with a bearer key, handed over as a credential; None for none.
         drain_timeout_s: how long a stop may wait for routines; None for as long as they take.
-        read_write: further paths that routines may write, for the strict profile.
+        read_write: further paths that are written: by routines in the strict profile, and the state folder where
+            `stateous.yaml` names one.
+        name: of the unit, and of its state and runtime folders.
     """
 
     program: str
@@ -80,6 +83,7 @@ class Service:
     token_file: str | None = None
     drain_timeout_s: float | None = None
     read_write: tuple[str, ...] = ()
+    name: str = "stateous-supervisor"
 
 
 def render(service: Service, *, profile: Profile, systemd_version: int) -> str:
@@ -95,14 +99,29 @@ def render(service: Service, *, profile: Profile, systemd_version: int) -> str:
         _service(service, profile, systemd_version),
         "[Install]\nWantedBy=multi-user.target",
     )
-    return "\n\n".join(sections) + "\n"
+    return _stamped("\n\n".join(sections) + "\n")
+
+
+def is_edited(text: str) -> bool:
+    """Return whether an installed unit is other than `render` wrote it, so that it must not be overwritten."""
+    first, _, rest = text.partition("\n")
+    return f"{first}\n" != _stamp(rest)
+
+
+def _stamped(text: str) -> str:
+    return _stamp(text) + text
+
+
+def _stamp(text: str) -> str:
+    checksum = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return f"# Made by 'stateous-supervisor service' ({checksum}). Changes belong into a drop-in: systemctl edit\n"
 
 
 def _head(service: Service) -> str:
     return "\n".join(
         (
             "[Unit]",
-            f"Description=Stateous supervisor of {service.folder}",
+            f"Description=Stateous supervisor of {service.folder.replace('%', '%%')}",
             "Wants=network-online.target",
             "After=network-online.target",
             "StartLimitIntervalSec=0",
@@ -121,7 +140,7 @@ def _service(service: Service, profile: Profile, systemd_version: int) -> str:
 
 
 def _start_and_reload(service: Service, systemd_version: int) -> list[str]:
-    start = f"ExecStart={quoted(service.program)} run {quoted(service.folder)}"
+    start = f"ExecStart={quoted(service.program)} run {quoted(service.folder).replace('$', '$$')}"
     if systemd_version >= NOTIFY_RELOAD_SINCE:
         return ["Type=notify-reload", "NotifyAccess=main", start]
     return ["Type=notify", "NotifyAccess=main", start, "ExecReload=/bin/kill -HUP $MAINPID"]
@@ -145,10 +164,10 @@ def _life(service: Service) -> list[str]:
 
 def _places(service: Service, profile: Profile) -> list[str]:
     lines = [
-        "StateDirectory=stateous-supervisor",
+        f"StateDirectory={service.name}",
         "StateDirectoryMode=0700",
-        "RuntimeDirectory=stateous-supervisor",
-        "WorkingDirectory=%S/stateous-supervisor",
+        f"RuntimeDirectory={service.name}",
+        f"WorkingDirectory=%S/{service.name}",
         "UMask=0077",
         "TasksMax=8192",
         "LimitNOFILE=65536",
@@ -156,7 +175,7 @@ def _places(service: Service, profile: Profile) -> list[str]:
     if profile == "build":
         lines = [f"User={service.user}", "Delegate=yes", *lines]
     if service.token_file is not None:
-        lines.append(f"LoadCredential=token:{service.token_file}")
+        lines.append(f"LoadCredential=token:{service.token_file.replace('%', '%%')}")
     return lines + [f"ReadWritePaths={quoted(path)}" for path in service.read_write]
 
 
