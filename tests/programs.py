@@ -33,10 +33,15 @@ class Program:
     """A child in a process group of its own. `lines` are what it said so far, output and errors together."""
 
     def __init__(
-        self, command: list[str | Path], *, env: dict[str, str] | None = None, cwd: Path | None = None
+        self,
+        command: list[str | Path],
+        *,
+        env: dict[str, str] | None = None,
+        cwd: Path | None = None,
+        whole_env: dict[str, str] | None = None,
     ) -> None:
         self.command = [str(part) for part in command]
-        self.env = {**os.environ, "NO_COLOR": "1", "PYTHONUNBUFFERED": "1", **(env or {})}
+        self.env = {**(whole_env or os.environ), "NO_COLOR": "1", "PYTHONUNBUFFERED": "1", **(env or {})}
         self.cwd = cwd
         self.lines: list[str] = []
         self._child: subprocess.Popen[str] | None = None
