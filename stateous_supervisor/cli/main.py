@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "init": "stateous_supervisor.cli.init",
     "contract": "stateous_supervisor.cli.contract",
     "try": "stateous_supervisor.cli.rehearsing",
+    "doctor": "stateous_supervisor.cli.doctor",
     "service": "stateous_supervisor.cli.service",
     "demo": "stateous_supervisor.cli.demo",
 }
@@ -43,17 +44,20 @@ PIPE_CLOSED: Final = 141
 _UsageError: Any = typer.BadParameter.__mro__[1]
 
 
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", help="Show the version and end.", is_eager=True)
-    ] = False,
-    debug: Annotated[  # noqa: ARG001  read where it is acted on, in `_run`
-        bool, typer.Option("--debug", help="Show the traceback of a fault of ours.")
-    ] = False,
-) -> None:
-    if version:
+def _show_version(is_wanted: bool) -> None:
+    if is_wanted:
         print(f"{PROGRAM} {stateous_supervisor.__version__}")
         raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version and end.", is_eager=True, callback=_show_version),
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of a fault of ours.")] = False,
+) -> None:
+    """Take the options that come before a command."""
 
 
 def build(only: str | None = None) -> typer.Typer:
@@ -108,6 +112,9 @@ def _run(arguments: Sequence[str]) -> int:
     except Exception as error:  # the outermost boundary: whatever happened becomes a code and a sentence
         if "--debug" in arguments:
             traceback.print_exc()
+        if "NoArgs" in type(error).__name__:  # its message is the help text
+            print(error, file=sys.stderr)
+            return Exit.USAGE
         return _end(*judge(error))
     return int(result) if isinstance(result, int) else Exit.DONE
 
