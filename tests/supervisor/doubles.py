@@ -276,3 +276,32 @@ async def until(holds: Callable[[], Any], limit_s: float = 600.0) -> None:
     with anyio.fail_after(limit_s):
         while not holds():
             await anyio.sleep(0.01)
+
+
+async def stay(_: Any) -> None:
+    """A routine that never ends by itself."""
+    await anyio.sleep_forever()
+
+
+def lasting(seconds: float) -> Routine:
+    async def routine(_: Any) -> dict[str, str]:
+        await anyio.sleep(seconds)
+        return DONE
+
+    return routine
+
+
+def held(world: World) -> int:
+    return sum(task.status == "claimed" for task in world.fake.tasks.values())
+
+
+def completed(world: World) -> int:
+    return sum(token.status == "completed" for token in world.fake.tokens.values())
+
+
+def kinds(world: World, token: str = "t0") -> list[str]:
+    return [entry["kind"] for entry in world.fake.tokens[token].history]
+
+
+def text_of(world: World, kind: str, token: str = "t0") -> str:
+    return next(str(entry["data"]) for entry in world.fake.tokens[token].history if entry["kind"] == kind)

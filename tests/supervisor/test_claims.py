@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 from fakes import Fault
-from supervisor.doubles import DONE, World, simulate, until
+from supervisor.doubles import DONE, World, completed, held, simulate, stay, until
 
 from stateous_supervisor.agent.assignment import Identity
 from stateous_supervisor.agent.outbox import Batch, ClaimRow
@@ -22,18 +22,6 @@ def claims(world: World) -> list[dict[str, Any]]:
         for heard in world.heard("/tasks/claim")
     ]
     return [body for body in found if not body.get("withdraw")]
-
-
-async def stay(_: Any) -> None:
-    await anyio.sleep_forever()
-
-
-def completed(world: World) -> int:
-    return sum(token.status == "completed" for token in world.fake.tokens.values())
-
-
-def held(world: World) -> int:
-    return sum(task.status == "claimed" for task in world.fake.tasks.values())
 
 
 def test_an_idle_agent_has_one_waiting_claim_and_nothing_else_a_13() -> None:

@@ -9,7 +9,7 @@ import anyio
 import pytest
 from fakes import Fault
 from msgspec import Raw
-from supervisor.doubles import DONE, ScriptedHosts, World, simulate, until
+from supervisor.doubles import DONE, ScriptedHosts, World, completed, kinds, simulate, until
 
 from stateous_supervisor.agent.assignment import Identity
 from stateous_supervisor.agent.outbox import Batch, Envelope
@@ -19,14 +19,6 @@ EXTENDED = ("wait", "batch", "release")
 BASELINE: tuple[str, ...] = ()
 BOTH = pytest.mark.parametrize("features", [EXTENDED, BASELINE], ids=["batch", "baseline"])
 DELIVERY = r"POST /tasks/(messages|\d+/report)"
-
-
-def completed(world: World) -> int:
-    return sum(token.status == "completed" for token in world.fake.tokens.values())
-
-
-def history(world: World, token: str = "t0") -> list[str]:
-    return [entry["kind"] for entry in world.fake.tokens[token].history]
 
 
 def reports(world: World) -> list[dict[str, Any]]:
@@ -60,7 +52,7 @@ def test_notes_and_memory_arrive_before_the_outcome_in_order_a_36(features: tupl
         async with world.agent(hosts):
             await until(lambda: completed(world) == 1)
 
-            told = [kind for kind in history(world) if kind in ("note", "memory_set", "task_done")]
+            told = [kind for kind in kinds(world) if kind in ("note", "memory_set", "task_done")]
             assert told == ["note", "memory_set", "note", "task_done"]
 
     simulate(main, features=features)
@@ -110,7 +102,7 @@ def test_a_proxys_answer_to_a_report_is_none_a_37(features: tuple[str, ...], fau
         async with world.agent({"plain": lambda _: DONE}):
             await until(lambda: completed(world) == 1)
 
-            assert "task_failed" not in history(world)
+            assert "task_failed" not in kinds(world)
 
     simulate(main, features=features)
 
@@ -124,8 +116,8 @@ def test_a_lost_answer_to_a_report_moves_the_token_once_a_37(features: tuple[str
         async with world.agent({"plain": lambda _: DONE}):
             await until(lambda: world.lines.of("task.finished"))
 
-            assert history(world).count("task_done") == 1
-            assert "task_failed" not in history(world)
+            assert kinds(world).count("task_done") == 1
+            assert "task_failed" not in kinds(world)
             assert world.fake.tokens["t0"].status == "completed"
 
     simulate(main, features=features)

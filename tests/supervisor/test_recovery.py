@@ -1,0 +1,70 @@
+"""What the next start makes of what a dead process left (A-46, BH-010)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+from supervisor.doubles import (
+    DONE,
+    World,
+    completed,
+    held,
+    kinds,
+    simulate,
+    until,
+)
+
+from stateous_supervisor.agent.assignment import Identity
+from stateous_supervisor.agent.outbox import Batch, GrantRow
+
+EXTENDED = ("wait", "batch", "release")
+BASELINE: tuple[str, ...] = ()
+BOTH = pytest.mark.parametrize("features", [EXTENDED, BASELINE], ids=["extended", "baseline"])
+DIED = Identity("box", "died")
+
+
+def left(world: World, *rows: GrantRow, **more: Any) -> None:
+    """Have the outbox of a process that died hold these grants."""
+    world.outbox.commit(Batch(grants=list(rows)))
+    world.outbox.found = world.outbox.found._replace(grants=list(rows), **more)
+
+
+def claimed_by_the_dead(world: World, count: int = 1, path: str = "sturdy") -> list[GrantRow]:
+    world.start_tokens(count, path=path)
+    rows = []
+    for task in world.fake.tasks.values():
+        task.status, task.attempt, task.holder = "claimed", 1, ("box", "died")
+        task.until = world.fake.clock() + 120.0
+        rows.append(GrantRow(task.id, 1, path, task.token.name, DIED))
+    return rows
+
+
+@pytest.mark.parametrize(("features", "kind"), [(EXTENDED, "task_released"), (BASELINE, "task_failed")])
+def test_what_a_dead_process_ran_is_settled_at_once_a_46(features: tuple[str, ...], kind: str) -> None:
+    async def main(world: World) -> None:
+        left(world, *claimed_by_the_dead(world, 3))
+
+        async with world.agent({"sturdy": lambda _: DONE}):
+            await until(lambda: completed(world) == 3, 5.0)
+
+            assert all(kind in kinds(world, f"t{number}") for number in range(3))
+            assert [task.attempt for task in world.fake.tasks.values()] == [2, 2, 2]
+        assert world.outbox._database.execute("SELECT count(*) FROM grants").fetchone() == (0,)
+
+    simulate(main, features=features)
+
+
+def test_a_copied_outbox_settles_no_grant_bh_010() -> None:
+    async def main(world: World) -> None:
+        left(world, *claimed_by_the_dead(world), is_copied=True)
+
+        async with world.agent({"sturdy": lambda _: DONE}):
+            await anyio.sleep(10.0)
+
+            assert held(world) == 1
+            assert world.heard("/tasks/messages") == world.heard("/tasks/1/report") == []
+        assert world.outbox._database.execute("SELECT count(*) FROM grants").fetchone() == (0,)
+
+    simulate(main)
