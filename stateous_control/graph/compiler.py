@@ -16,6 +16,7 @@ from typing import Any, Final
 from stateous_contract.canonical import completed
 
 from stateous_control.graph.document import Fault, Faults, Graph, Machine, Path, WorkflowInvalid
+from stateous_control.graph.families import check_families
 from stateous_control.graph.guarding import check_guards
 from stateous_control.graph.loading import graph_of, load, read_machines
 from stateous_control.graph.paths import check_paths
@@ -58,6 +59,7 @@ def compile_workflow(source: Source) -> Compiled:
         for path, machine in _places(machines):
             check_paths(machine, path, faults, warnings)
             check_guards(machine, path, models, faults, warnings)
+        check_families(machines, models, faults, warnings)
     graph = None if faults.found else graph_of(document, machines)
     return Compiled(graph, tuple(faults.in_order()), tuple(warnings.in_order()))
 

@@ -66,6 +66,11 @@ class State:
         return bool(self.parallel)
 
 
+def child_name(parent: str, state: str, visit: int, workflow: str) -> str:
+    """Name the token that runs `workflow` while `parent` is in this visit of its parallel `state` (B.6)."""
+    return f"{parent}.{state}.{visit}.{workflow}"
+
+
 @dataclass(frozen=True, slots=True)
 class Transition:
     """An edge. `event` is None where `source` is START. `position` is its place in the file's list."""
@@ -102,6 +107,7 @@ class Graph:
     Args:
         workflow: the main workflow's name.
         checksum: of the whole document; `structure`: the same without timeouts and retries (C.6).
+        ids_per_move: the most tasks, and the most child tokens, that one event can bring; 1 without parallel states.
         document: the parsed document, never to be changed.
         text: the document as ``GET /workflow`` serves it, keys in the order of the file.
         machines: by workflow name; the main one also under "".
@@ -113,6 +119,12 @@ class Graph:
     document: dict[str, Any] = field(repr=False)
     text: str = field(repr=False)
     machines: Mapping[str, Machine] = field(repr=False)
+    ids_per_move: int = 1
+
+    @property
+    def has_children(self) -> bool:
+        """Whether a token of this graph can have children at all."""
+        return len(self.machines) > 2
 
     @property
     def main(self) -> Machine:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from stateous_control.graph.checksum import checksum_of, structure_of
 from stateous_control.graph.document import Faults, Graph, Machine, Path, WorkflowInvalid
+from stateous_control.graph.families import check_growth, ids_per_move
 from stateous_control.graph.reading import Checks, Reader, check_name, kind_of, object_at, shown
 
 REQUIRED: Final = ("stateous", "workflow", "states", "events", "transitions", "schemas")
@@ -44,6 +45,7 @@ def graph_of(document: dict[str, Any], machines: Mapping[str, Machine]) -> Graph
         document=document,
         text=json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False),
         machines=machines,
+        ids_per_move=ids_per_move(machines),
     )
 
 
@@ -73,6 +75,7 @@ def read_machines(document: Any, faults: Faults) -> dict[str, Machine]:
         machines.setdefault(child, _read_child(child, children[child], checks, frozenset(children), faults))
         if child == main.name:
             faults.add(("workflows", child), "has the name of the main workflow")
+    check_growth(machines, faults)
     return machines
 
 

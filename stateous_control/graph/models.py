@@ -59,6 +59,13 @@ def model_of(name: str, schemas: Mapping[str, Any]) -> Model:
     return Model(fields, reading.is_open)
 
 
+def required_of(name: str, schemas: Mapping[str, Any]) -> frozenset[str]:
+    """Return the fields that every object of a model must have."""
+    reading = _Reading(schemas)
+    reading.read({"$ref": _REFERENCE + name}, depth=0, is_certain=True)
+    return frozenset(reading.required)
+
+
 class _Reading:
     """Gathers the fields of an object's schema through references and combinations."""
 

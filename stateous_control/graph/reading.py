@@ -244,7 +244,7 @@ class Reader:
         if join not in ("all", "any"):
             self._faults.add((*path, "join"), f"is {shown(join)}; it must be all or any")
         inputs = self._names(node.get("inputs", []), (*path, "inputs"))
-        if node.get("emits") is not None:
+        if node.get("emits") is not None and not parallel:
             emits = self._emits(node["emits"], (*path, "emits"))
         else:
             emits = () if parallel else emitted(name, transitions)
@@ -266,8 +266,10 @@ class Reader:
             self._faults.add((*path, "parallel"), "must name at least one workflow")
         elif unknown:
             self._faults.add((*path, "parallel"), f"names {shown(unknown[0])}, which workflows does not have")
-        else:
-            self._faults.add(path, "is a parallel state, and this control plane does not run those yet")
+        elif len(set(names)) < len(names):
+            self._faults.add((*path, "parallel"), "names a workflow twice; each runs once in a visit")
+        if node.get("emits"):
+            self._faults.add((*path, "emits"), "must be left out: a parallel state has no routine")
         return names
 
     def _emits(self, names: Any, path: Path) -> tuple[str, ...]:

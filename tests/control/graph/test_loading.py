@@ -209,13 +209,13 @@ def test_a_child_is_a_machine_of_its_own(ticket: dict[str, Any]) -> None:
     assert (list(child.states), child.events["ok"].payload) == (["look"], "Tests")
 
 
-def test_a_parallel_state_is_refused_in_one_sentence(ticket: dict[str, Any]) -> None:
+def test_a_parallel_state_knows_its_children_and_what_they_are_handed(ticket: dict[str, Any]) -> None:
     ticket["workflows"] = {"review": {"states": {}, "events": {}, "transitions": []}}
     ticket["states"]["testing"] = {"parallel": ["review"], "join": "any", "inputs": ["title"]}
 
-    assert faults(ticket) == [
-        "states.testing is a parallel state, and this control plane does not run those yet"
-    ]
+    state = load(ticket).main.states["testing"]
+
+    assert (state.parallel, state.join, state.inputs, state.emits) == (("review",), "any", ("title",), ())
 
 
 def test_every_fault_is_named_at_once(ticket: dict[str, Any]) -> None:
