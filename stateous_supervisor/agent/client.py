@@ -28,11 +28,12 @@ DENIED: Final = frozenset({401, 403})
 
 
 class Answer(NamedTuple):
-    """Status and body of an answer that came through. `is_json` is what its content type says."""
+    """Status and body of an answer that came through. `is_json` is what its content type says, `date` its clock."""
 
     status: int
     body: bytes
     is_json: bool
+    date: str = ""
 
 
 class Client:
@@ -124,7 +125,8 @@ class Client:
             self._judge(path, response)
             is_json = "json" in response.headers.get("content-type", "")
             limit = bytes_max if response.status_code < 400 else ERROR_BYTES_MAX
-            return Answer(response.status_code, await self._read(path, response, limit), is_json)
+            body = await self._read(path, response, limit)
+            return Answer(response.status_code, body, is_json, response.headers.get("date", ""))
         finally:
             await response.aclose()
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 import typer
@@ -13,7 +15,7 @@ import typer
 from stateous_supervisor.agent import config, folder
 from stateous_supervisor.agent.faults import Exit, Fault
 from stateous_supervisor.agent.host_process import ProcessHosts
-from stateous_supervisor.agent.hosts import Host, HostUnusable, where
+from stateous_supervisor.agent.hosts import HostUnusable, where
 from stateous_supervisor.cli import options
 from stateous_supervisor.link.frames import BrokenFile, RoutineFacts
 
@@ -27,12 +29,13 @@ def check(
     try:
         settings = config.load(folder_path, flags={"python": python}, environment=os.environ)
         checksum = folder.checksum_of(settings.folder)
-        routines, broken, faults = anyio.run(_load, settings)
+        loaded = anyio.run(_load, settings)
     except Fault as fault:
         if as_json:
             print(json.dumps({"ok": False, "checksum": None, "routines": [], "faults": [fault.sentence]}))
         raise
-    faults += [f"{where(file)}: {file.error}" for file in broken]
+    routines = loaded.routines
+    faults = [*loaded.faults, *(f"{where(file)}: {file.error}" for file in loaded.broken)]
     if not routines and not faults:
         faults.append(f"{settings.folder}: has no routine")
     if as_json:
@@ -46,22 +49,36 @@ def check(
     raise typer.Exit(Exit.CONFIG if faults else Exit.DONE)
 
 
-async def _load(settings: config.Config) -> tuple[list[RoutineFacts], list[BrokenFile], list[str]]:
+class Loaded(NamedTuple):
+    """What a host made of a folder."""
+
+    python: str
+    routines: list[RoutineFacts]
+    broken: list[BrokenFile]
+    faults: list[str]
+
+
+async def load(settings: config.Config, printed: Callable[[str], None]) -> Loaded:
+    """Load the folder in a host of its own.
+
+    Raises:
+        HostUnusable: no host could be started.
+    """
     source = ProcessHosts(
         settings.python,
         settings.folder,
-        printed=lambda _, line: print(line, file=sys.stderr),
+        printed=lambda _, line: printed(line),
         environment=os.environ,
     )
+    async with source.open(1) as host:
+        return Loaded(host.python, list(host.routines), list(host.broken), list(host.faults))
+
+
+async def _load(settings: config.Config) -> Loaded:
     try:
-        async with source.open(1) as host:
-            return _facts(host)
+        return await load(settings, lambda line: print(line, file=sys.stderr))
     except HostUnusable as unusable:
         raise Fault(Exit.CONFIG, unusable.sentence) from None
-
-
-def _facts(host: Host) -> tuple[list[RoutineFacts], list[BrokenFile], list[str]]:
-    return list(host.routines), list(host.broken), list(host.faults)
 
 
 def _document(checksum: str, routines: list[RoutineFacts], faults: list[str]) -> dict[str, object]:

@@ -28,7 +28,12 @@ DOORS: dict[str, dict[str, list[str]]] = {
         "yaml": [f"{AGENT}/yaml_file.py"],
         "sqlite3": [f"{AGENT}/outbox.py"],
         "structlog": [f"{AGENT}/logs.py"],
-        "anyio": [f"{AGENT}/*.py", CLI, "stateous_supervisor/demo/course.py"],
+        "anyio": [
+            f"{AGENT}/*.py",
+            CLI,
+            "stateous_supervisor/demo/course.py",
+            "stateous_supervisor/doctor/plane.py",
+        ],
         "msgspec": ["stateous_supervisor/*/*.py"],
         "typer": [CLI],
         "pydantic": ["stateous_supervisor/sdk/payloads.py"],
@@ -57,6 +62,11 @@ PURE = [
     "stateous_supervisor/scaffold/schemas.py",
     "stateous_supervisor/scaffold/stubs.py",
     "stateous_supervisor/demo/story.py",
+    "stateous_supervisor/doctor/facts.py",
+    "stateous_supervisor/doctor/findings.py",
+    "stateous_supervisor/systemd/installed.py",
+    "stateous_supervisor/systemd/unit.py",
+    "stateous_supervisor/cli/platforms.py",
 ]
 
 TOO_LONG: list[str] = []
