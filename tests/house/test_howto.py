@@ -1,0 +1,79 @@
+"""The pages for people who write routines and run boxes: their Python runs, their links lead somewhere, their commands exist."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stateous_control.cli import main as control
+from stateous_supervisor.agent.logs import EVENTS
+from stateous_supervisor.agent.yaml_file import read
+from stateous_supervisor.cli import main as supervisor
+from stateous_supervisor.sdk.marks import mark_of
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.glob("*/*.md"))
+ROUTINES = re.findall(
+    r"^```python\n(.*?)^```$",
+    (DOCS / "how-to" / "write-a-routine.md").read_text("utf-8"),
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@pytest.fixture
+def contract(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The contract of the sdlc example, as its folder's routines import it."""
+    monkeypatch.syspath_prepend(str(ROOT / "examples" / "sdlc"))
+    monkeypatch.delitem(sys.modules, "contract", raising=False)
+    yield
+    sys.modules.pop("contract", None)
+
+
+@pytest.mark.parametrize("block", ROUTINES, ids=range(len(ROUTINES)))
+def test_each_routine_of_the_page_is_one(block: str, contract: None) -> None:
+    from stateous_supervisor.testing import run
+
+    module: dict[str, Any] = {"__name__": "page"}
+    exec(compile(block, "page.py", "exec"), module)
+    routines = [thing for thing in module.values() if mark_of(thing) is not None]
+
+    outcomes = [run(routine, context={"title": "Add up prices"}) for routine in routines]
+
+    assert len(outcomes) == 1
+    assert not outcomes[0].failed, outcomes[0].error
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_each_command_of_a_page_exists(page: Path) -> None:
+    known = {"stateous-supervisor": set(supervisor.COMMANDS), "stateous-control": set(_names(control.app))}
+
+    text = page.read_text("utf-8")
+    used = re.findall(r"(?:^[$#] |sudo |/bin/)(?:\S*/)?(stateous-\w+) ([a-z]+)\b", text, flags=re.MULTILINE)
+
+    assert [(program, name) for program, name in used if name not in known.get(program, ())] == []
+
+
+def _names(app: Any) -> list[str]:
+    import typer
+
+    return list(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+
+
+def test_each_event_of_the_table_of_incidents_is_logged() -> None:
+    text = (DOCS / "how-to" / "run-the-agent.md").read_text("utf-8")
+    named = set(re.findall(r"`([a-z_]+\.[a-z_]+)`", text)) - {"stateous.yaml", "contract.py"}
+
+    assert len(named) > 4
+    assert named <= set(EVENTS)
+
+
+def test_the_configuration_of_the_page_is_read() -> None:
+    text = (DOCS / "how-to" / "run-the-agent.md").read_text("utf-8")
+    block = re.findall(r"^```yaml\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)[0]
+
+    assert {*read(block).value} == {"url", "tasks", "drain_timeout", "token_file"}
