@@ -9,6 +9,22 @@ from stateous_supervisor import AsyncContext, Context, Occurrence, StateRef
 
 __workflow__ = "approval"
 __checksum__ = "sha256:2eb3019ac6fa9a540064489a3290c926bfb60bafb67d8f17522582ddbe5b1d5f"
+__states__: dict[str, dict[str, str]] = {
+    "*": {
+        "context": "3c449ba17a33",
+        "Release": "5bc7dc772122",
+        "Release.version": "6702fe3fdb64",
+        "Release.remind_after": "e2a2cf033bd0",
+    },
+    "asking": {
+        "emits approved": "5b5628908482",
+        "Decision": "a97d54a18794",
+        "Decision.by": "9ac136edb99a",
+        "Decision.comment": "00404e686415",
+        "emits rejected": "5b5628908482",
+    },
+    "publishing": {"emits published": "74234e98afe7"},
+}
 
 
 class Decision(BaseModel):

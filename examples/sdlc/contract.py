@@ -9,6 +9,30 @@ from stateous_supervisor import AsyncContext, Context, Occurrence, StateRef
 
 __workflow__ = "sdlc"
 __checksum__ = "sha256:c48f5559da1999f8d05cd502a9c343e80e3d4a22cf646bd3aaedd7319e372b30"
+__states__: dict[str, dict[str, str]] = {
+    "*": {
+        "context": "6a3a175b4f72",
+        "Ticket": "cf8321fc9b93",
+        "Ticket.title": "52ba84a4bbf3",
+        "Ticket.crashes": "b0bdd2e30d31",
+        "Ticket.workspace": "174e29b899b9",
+    },
+    "coding": {
+        "emits coded": "a6b1ba0f3603",
+        "Change": "3510b0d2e68d",
+        "Change.file": "00404e686415",
+        "Change.summary": "373775e26848",
+    },
+    "testing": {
+        "emits passed": "e763e6d765d8",
+        "Tests": "4ab0f546849e",
+        "Tests.passed": "0d3ac1e9e006",
+        "Tests.failed": "0d3ac1e9e006",
+        "Tests.failures": "681004346c78",
+        "emits failed": "e763e6d765d8",
+    },
+    "attention": {"emits retry": "74234e98afe7", "emits abandoned": "74234e98afe7"},
+}
 
 
 class Change(BaseModel):

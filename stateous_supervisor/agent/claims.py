@@ -271,7 +271,8 @@ class Claims:
 
     def _room(self, states: Sequence[str], promised: Room) -> Room:
         terms = self._control_plane.terms
-        return self._roster.slots.room(states, promised=promised, at_most=terms.claim_max)
+        suited = [state for state in states if state not in self._contact.changed]
+        return self._roster.slots.room(suited, promised=promised, at_most=terms.claim_max)
 
     # States whose claims are refused.
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import anyio
+from stateous_contract.reliance import Reliance, changed_parts, reliance_of
 
 from stateous_supervisor.agent import cadence
 from stateous_supervisor.agent.control_plane import ControlPlane
@@ -25,12 +26,14 @@ MEND: Final = "stateous-supervisor contract FOLDER"
 
 
 class Contact:
-    """What is known about the other side. Claims may go on while `is_open`.
+    """What is known about the other side. Claims may go on while `is_open`, except for the states that are `changed`.
 
-    `opened` is called when they may, `regained` when an outage is over.
+    `changed` names, with what has changed, the states whose routines the workflow of now does not suit. `opened` is
+    called when claims may go on, `regained` when an outage is over.
 
     Args:
         checksum: reads what the folder's contract was made for.
+        reliance: reads what its routines rely on; None where the contract does not say.
     """
 
     def __init__(
@@ -40,13 +43,16 @@ class Contact:
         luck: random.Random,
         *,
         checksum: Callable[[], str],
+        reliance: Callable[[], Reliance | None] = lambda: None,
     ) -> None:
         self.is_open = False
+        self.changed: Mapping[str, Sequence[str]] = {}
         self.is_reached = False
         self._control_plane = control_plane
         self._log = log
         self._luck = luck
         self._checksum = checksum
+        self._reliance = reliance
         self.opened: Callable[[], None] = lambda: None
         self.regained: Callable[[], None] = lambda: None
         self._wake = Wake()
@@ -56,6 +62,7 @@ class Contact:
         self._told_at = -math.inf
         self._is_down_told = False
         self._differs: tuple[str, str] | None = None
+        self._agreed: str | None = None
 
     @property
     def has_terms(self) -> bool:
@@ -93,6 +100,7 @@ class Contact:
         while True:
             try:
                 terms = await self._control_plane.greet()
+                theirs = await self._find_theirs(terms.checksum)
             except Unanswered as error:
                 failures += 1
                 await self._back_off(error, failures)
@@ -104,11 +112,12 @@ class Contact:
             was_away, failures = failures > 0, 0
             if was_away or not self.has_terms:
                 self._up()
-            self._compare(terms.checksum)
+            self._compare(terms.checksum, theirs)
             self._terms.set()
             if was_away:  # not when only other calls failed: this one may be answered without the database
                 self.regained()
-            await self._wake.wait(math.inf if self.is_open else anyio.current_time() + cadence.REASK_S)
+            fits = self.is_open and not self.changed
+            await self._wake.wait(math.inf if fits else anyio.current_time() + cadence.REASK_S)
 
     async def _back_off(self, error: Unanswered, failures: int) -> None:
         max_s = cadence.BARRED_MAX_S if isinstance(error, Denied) else cadence.GREET_MAX_S
@@ -125,19 +134,44 @@ class Contact:
         self.is_reached, self._is_down_told = True, False
         self._down_since, self._failures = None, 0
 
-    def _compare(self, offered: str) -> None:
+    async def _find_theirs(self, offered: str) -> Reliance | None:
+        """Return what the workflow over there gives, if it is another one than ours; None where nobody can tell."""
+        if offered == self._ours():
+            return None
         try:
-            ours = self._checksum()
+            return reliance_of(await self._control_plane.workflow())
+        except (Unanswered, Refused, ValueError):
+            return None
+
+    def _ours(self) -> str:
+        try:
+            return self._checksum()
         except Fault as fault:  # the contract was taken away under a running agent
-            ours = fault.sentence
-        if offered == ours:
-            if self._differs is not None:
-                self._log.tell("contract.agreed", checksum=offered)
-            self._differs = None
-            self.is_open = True
+            return fault.sentence
+
+    def _compare(self, offered: str, theirs: Reliance | None) -> None:
+        """Decide which states may be claimed for: all, those that a changed workflow still suits, or none."""
+        ours, relied_on = self._ours(), self._reliance()
+        self.is_open = offered == ours or (theirs is not None and relied_on is not None)
+        self.changed = {}
+        if offered != ours and theirs is not None and relied_on is not None:
+            parts = {state: changed_parts(relied_on, theirs, state) for state in theirs}
+            self.changed = {state: changed for state, changed in parts.items() if changed}
+        self._tell(ours, offered)
+        if self.is_open:
             self.opened()
-            return
-        self.is_open = False
-        if self._differs != (ours, offered):
+
+    def _tell(self, ours: str, offered: str) -> None:
+        fits = self.is_open and not self.changed
+        if fits and (self._differs is not None or offered != ours) and self._agreed != offered:
+            self._log.tell("contract.agreed", checksum=offered)
+        self._agreed = offered if fits else None
+        if fits:
+            self._differs = None
+        elif self._differs != (ours, offered):
             self._differs = (ours, offered)
-            self._log.tell("contract.differs", contract=ours, control_plane=offered, mend=MEND)
+            facts = {"contract": ours, "control_plane": offered, "mend": MEND}
+            if self.is_open:
+                self._log.tell("contract.outdated", states=self.changed, **facts)
+            else:
+                self._log.tell("contract.differs", **facts)

@@ -7,9 +7,10 @@ Whatever does not fit is a `PeerViolation` and counts as not answered. Extension
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -132,6 +133,18 @@ class ControlPlane:
         answer = await self._client.call("GET", "/health", deadline_s=CALL_S, bytes_max=ANSWER_BYTES_MAX)
         self.terms = _terms(_read(_health, _accepted(answer)))
         return self.terms
+
+    async def workflow(self) -> Any:
+        """Return the document of the workflow that new tokens start on; whoever looks into it trusts nothing.
+
+        Raises:
+            Unanswered, Refused: as every call here.
+        """
+        answer = await self._client.call("GET", "/workflow", deadline_s=CALL_S, bytes_max=ANSWER_BYTES_MAX)
+        try:
+            return json.loads(_accepted(answer).body)
+        except (ValueError, RecursionError):
+            raise PeerViolation("/workflow answered something that is not understood") from None
 
     async def claim(self, request: ClaimRequest) -> list[Granted | BadGrant]:
         """Ask for work; an empty list means that there is none."""

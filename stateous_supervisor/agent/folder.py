@@ -5,11 +5,15 @@ It never imports anything from there. That is the host's work.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
 import re
 from pathlib import Path
 from typing import Final
+
+import msgspec
+from stateous_contract.reliance import Reliance
 
 from stateous_supervisor.agent.faults import Exit, Fault
 
@@ -18,6 +22,7 @@ CONTRACT_BYTES_MAX: Final = 16 * 1_048_576
 _CHECKSUM: Final = re.compile(
     rb"""^__checksum__\s*(?::\s*\w+\s*)?=\s*["'](sha256:[0-9a-f]{64})["']""", re.MULTILINE
 )
+_STATES: Final = re.compile(rb"^__states__\s*(?::[^=\n]*)?=\s*(\{.*?^\})", re.MULTILINE | re.DOTALL)
 
 
 def find(folder: Path) -> Path:
@@ -52,6 +57,19 @@ def checksum_of(folder: Path) -> str:
     if found is None:
         raise Fault(Exit.CONFIG, f"{file}: has no line '__checksum__ = \"sha256:…\"'; {mend}")
     return found[1].decode()
+
+
+def reliance_of(folder: Path) -> Reliance | None:
+    """Return what the routines of each state rely on by `contract.py`; None where it does not say, or not legibly.
+
+    A contract that Stateous generated does not say it: then the checksum alone counts.
+    """
+    try:
+        with (folder / CONTRACT).open("rb") as opened:
+            found = _STATES.search(opened.read(CONTRACT_BYTES_MAX))
+        return None if found is None else msgspec.convert(ast.literal_eval(found[1].decode()), Reliance)
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
 
 
 def state_folder(folder: Path, environment: dict[str, str]) -> Path:

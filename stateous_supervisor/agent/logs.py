@@ -53,6 +53,11 @@ EVENTS: Final[Mapping[str, Row]] = {
         "warning", ("error", "failures", "next_in_s"), "no answer; at the first one and then once a minute"
     ),
     "contract.differs": Row("error", ("contract", "control_plane", "mend"), "claims stop until it is mended"),
+    "contract.outdated": Row(
+        "error",
+        ("states", "contract", "control_plane", "mend"),
+        "claims stop for these states until it is mended",
+    ),
     "contract.agreed": Row("info", ("checksum",), "the contract fits again"),
     "claim.refused": Row(
         "warning", ("states", "code", "error", "next_in_s"), "the control plane refused a claim"
@@ -158,7 +163,7 @@ def _cut(value: object) -> object:
 
 
 def _json() -> Callable[[dict[str, Any]], str]:
-    renderer = structlog.processors.JSONRenderer(serializer=lambda fields, **_: _dumps(fields).decode())
+    renderer = structlog.processors.JSONRenderer(serializer=_dumped)
 
     def render(fields: dict[str, Any]) -> str:
         try:
@@ -167,6 +172,10 @@ def _json() -> Callable[[dict[str, Any]], str]:
             return str(renderer(None, "", {k: _plain(v) for k, v in fields.items()}))
 
     return render
+
+
+def _dumped(fields: dict[str, Any], **_: object) -> str:
+    return _dumps(fields).decode()
 
 
 def _plain(value: object) -> object:

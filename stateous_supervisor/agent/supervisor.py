@@ -14,6 +14,7 @@ from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
+from stateous_contract.reliance import Reliance
 
 from stateous_supervisor.agent.assignment import Identity
 from stateous_supervisor.agent.claims import Claims, NewId
@@ -49,6 +50,7 @@ class Duty:
         timeouts: by state, in seconds.
         drain_timeout_s: how long a stop waits for routines; None for ever.
         checksum: reads what the folder's contract was made for.
+        reliance: reads what its routines rely on; None where the contract does not say.
         is_strict: whether a file that does not load keeps the agent from starting.
         url: only for the log.
     """
@@ -58,6 +60,7 @@ class Duty:
     checksum: Callable[[], str]
     tasks_by_state: Mapping[str, int] = field(default_factory=dict)
     timeouts: Mapping[str, float | None] = field(default_factory=dict)
+    reliance: Callable[[], Reliance | None] = lambda: None
     drain_timeout_s: float | None = None
     is_strict: bool = False
     url: str = ""
@@ -88,7 +91,7 @@ class Supervisor:
         self._hosts_scope = anyio.CancelScope()
         self._claims_over = anyio.Event()
         self._journal = Journal(outbox, log)
-        self._contact = Contact(control_plane, log, luck, checksum=duty.checksum)
+        self._contact = Contact(control_plane, log, luck, checksum=duty.checksum, reliance=duty.reliance)
         self._delivery = Delivery(control_plane, self._journal, self._contact, luck)
         self._roster = Roster(
             control_plane=control_plane,

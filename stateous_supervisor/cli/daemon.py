@@ -88,6 +88,7 @@ def duty_of(config: Config, *, is_strict: bool) -> Duty:
         timeouts={s: r.timeout_s for s, r in config.routines.items()},
         drain_timeout_s=config.drain_timeout_s,
         checksum=lambda: folders.checksum_of(config.folder),
+        reliance=lambda: folders.reliance_of(config.folder),
         is_strict=is_strict,
         url=config.url,
     )

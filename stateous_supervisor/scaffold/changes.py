@@ -28,6 +28,8 @@ def outline(source: str) -> Outline:
             found.models[node.name] = _options(node)
             found.fields.update(_fields(node))
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+            if node.target.id == "__states__":
+                continue  # digests of what is compared here by name
             found.models[node.target.id] = ast.unparse(node.value)
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             _read_fact(node.targets[0].id, node.value, found)

@@ -14,7 +14,7 @@ from typing import Any
 from stateous_supervisor.scaffold.document import Document, Workflow
 from stateous_supervisor.scaffold.identifiers import class_names, identifiers
 from stateous_supervisor.scaffold.keys import keys_of
-from stateous_supervisor.scaffold.literals import call, literal
+from stateous_supervisor.scaffold.literals import LINE_CHARS_MAX, call, literal
 from stateous_supervisor.scaffold.models import model_text
 from stateous_supervisor.scaffold.schemas import has_fields, in_order, levelled, models_in
 
@@ -212,8 +212,23 @@ def _header(document: Document, checksum: str, body: str) -> str:
         *_import("stateous_supervisor", _STATEOUS, body),
         f"\n__workflow__ = {literal(document.name)}",
         f'__checksum__ = "{checksum}"',
+        *_reliance_lines(document),
     ]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)) + "\n"
+
+
+def _reliance_lines(document: Document) -> Iterator[str]:
+    """What each routine relies on; the agent compares it with what a changed workflow gives."""
+    yield "__states__: dict[str, dict[str, str]] = {"
+    for name, parts in document.reliance.items():
+        line = f"    {literal(name)}: {literal(dict(parts))},"
+        if len(line) <= LINE_CHARS_MAX:
+            yield line
+            continue
+        yield f"    {literal(name)}: {{"
+        yield from (f"        {literal(part)}: {literal(digest)}," for part, digest in parts.items())
+        yield "    },"
+    yield "}"
 
 
 def _import(module: str, names: tuple[str, ...], body: str) -> list[str]:

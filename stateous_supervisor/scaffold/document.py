@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from stateous_contract.limits import NAME_PATTERN
+from stateous_contract.reliance import Reliance, reliance_of
 
 _KEYS = ("stateous", "workflow", "states", "events", "transitions", "schemas")
 
@@ -35,11 +36,12 @@ class Workflow:
 
 @dataclass(frozen=True)
 class Document:
-    """A whole document. `workflows` begins with the main one."""
+    """A whole document. `workflows` begins with the main one. `reliance` is what the routines of its states rely on."""
 
     name: str
     workflows: tuple[Workflow, ...]
     schemas: dict[str, Any]
+    reliance: Reliance = field(default_factory=dict)
 
 
 def read_document(document: Any) -> Document:
@@ -60,7 +62,11 @@ def read_document(document: Any) -> Document:
     schemas = dict(_mapping(document, "schemas", "the document"))
     for workflow in (main, *children):
         _check_models(workflow, schemas)
-    return Document(document["workflow"], (main, *children), schemas)
+    try:
+        reliance = reliance_of(document)
+    except ValueError:  # a number that JSON does not have: no checksum can be taken of it either
+        reliance = {}
+    return Document(document["workflow"], (main, *children), schemas, reliance)
 
 
 def _check_models(workflow: Workflow, schemas: Mapping[str, Any]) -> None:

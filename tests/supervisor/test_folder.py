@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from stateous_contract.reliance import reliance_of
 
 from stateous_supervisor.agent import folder
 from stateous_supervisor.agent.faults import Exit, Fault
+from stateous_supervisor.scaffold.codegen import contract_text
+from stateous_supervisor.scaffold.document import read_document
 
 SUM = "sha256:" + "a" * 64
 
@@ -36,6 +39,35 @@ def test_a_contract_without_a_checksum_is_refused_with_the_way_out(tmp_path: Pat
 def test_a_folder_without_a_contract_is_refused_with_the_way_out(tmp_path: Path) -> None:
     with pytest.raises(Fault, match=r"contract\.py: no such file"):
         folder.checksum_of(tmp_path)
+
+
+def test_what_the_routines_rely_on_is_read_as_it_was_generated_a_09(tmp_path: Path) -> None:
+    document = {
+        "stateous": 1, "workflow": "w", "context": "C", "states": {"a": {"emits": ["e"]}, "b": {"emits": []}},
+        "events": {"e": {"payload": "P}\n"}}, "transitions": [],
+        "schemas": {"C": {"properties": {f"field{n}": {} for n in range(9)}}, "P}\n": {"type": "object"}},
+    }  # fmt: skip
+    (tmp_path / "contract.py").write_text(contract_text(read_document(document), SUM))
+
+    assert folder.reliance_of(tmp_path) == reliance_of(document)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "__states__ = {\n",
+        "__states__ = {\n    1: 2,\n}\n",
+        "__states__ = {\n    'a': {'b': f()},\n}\n",
+        "__states__ = {" + "[" * 99_999 + "\n}\n",
+    ],
+)
+def test_a_contract_that_does_not_say_what_routines_rely_on_is_one_of_stateous(
+    tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "contract.py").write_text(text)
+
+    assert folder.reliance_of(tmp_path) is None
 
 
 def test_systemds_state_directory_is_used_as_it_is(tmp_path: Path) -> None:

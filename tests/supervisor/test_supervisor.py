@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import anyio
 import pytest
 from fakes import Fault as Misbehaviour
+from stateous_contract.reliance import reliance_of
 from supervisor.doubles import (
     DONE,
     ScriptedHosts,
@@ -106,6 +108,68 @@ def test_a_contract_that_does_not_fit_stops_claims_and_never_the_agent_a_09() ->
 
             world.fake.graph.checksum = right
             await until(lambda: completed(world) == 1, 61.0)
+
+    simulate(main)
+
+
+def changed_from(document: dict[str, Any], *, event: str) -> dict[str, dict[str, str]]:
+    """What a contract relies on that was made when the payload of `event` was another one."""
+    before = copy.deepcopy(document)
+    before["events"][event] = {"payload": "Verdict"}
+    return reliance_of(before)
+
+
+def test_a_changed_workflow_stops_claims_of_the_states_that_changed_alone_a_09() -> None:
+    async def main(world: World) -> None:
+        world.start_tokens(1)
+        world.start_tokens(1, path="draft", prefix="d")
+        old = changed_from(world.fake.graph.document, event="drafted")
+
+        routines = {"plain": lambda _: DONE, "draft": lambda _: DONE}
+        async with world.agent(routines, checksum="sha256:older", reliance=lambda: old):
+            await until(lambda: completed(world) == 1, 10.0)
+            await anyio.sleep(130.0)
+
+            assert {state for heard in world.heard("/tasks/claim") for state in heard.body["states"]} == {
+                "plain"
+            }
+            (outdated,) = world.lines.of("contract.outdated")
+            assert set(outdated["states"]) == {"draft"}
+            assert "stateous-supervisor contract" in outdated["mend"]
+            assert world.lines.of("contract.differs") == []
+
+    simulate(main)
+
+
+def test_a_refreshed_contract_opens_the_states_again_within_a_minute_a_09() -> None:
+    async def main(world: World) -> None:
+        world.start_tokens(1, path="sturdy")
+        document = world.fake.graph.document
+        relied_on = [changed_from(document, event="noted")]
+
+        async with world.agent(
+            {"sturdy": lambda _: DONE}, checksum="sha256:older", reliance=lambda: relied_on[0]
+        ):
+            await anyio.sleep(30.0)
+            assert world.heard("/tasks/claim") == []
+            relied_on[0] = reliance_of(document)
+            await until(lambda: completed(world) == 1, 61.0)
+
+            assert world.lines.of("contract.agreed") != []
+
+    simulate(main)
+
+
+def test_a_change_that_takes_nothing_away_stops_no_claim_a_09() -> None:
+    async def main(world: World) -> None:
+        world.start_tokens(1)
+        same = reliance_of(world.fake.graph.document)
+
+        async with world.agent({"plain": lambda _: DONE}, checksum="sha256:older", reliance=lambda: same):
+            await until(lambda: completed(world) == 1, 10.0)
+
+            assert len(world.lines.of("contract.agreed")) == 1
+            assert world.lines.of("contract.outdated") == []
 
     simulate(main)
 
