@@ -121,6 +121,7 @@ class Outbox:
     ) -> None:
         self._database = database
         self._lock = lock
+        self._is_full: bool | None = None
         self.found = found
         self.is_in_memory = is_in_memory
         self.next_id = 1 + max((envelope.id for envelope in found.messages), default=0)
@@ -134,7 +135,7 @@ class Outbox:
         run = self._database.execute
         many = self._database.executemany
         try:
-            run(f"PRAGMA synchronous = {'FULL' if batch.messages else 'NORMAL'}")
+            self._be_durable(is_full=bool(batch.messages))
             run("BEGIN IMMEDIATE")
             if batch.claims:
                 many("INSERT OR REPLACE INTO claims VALUES (?, ?, ?)", _flat(batch.claims, 1))
@@ -157,6 +158,12 @@ class Outbox:
             with contextlib.suppress(sqlite3.Error):
                 self._database.rollback()
             raise WriteFailed(f"the outbox cannot be written: {error}") from None
+
+    def _be_durable(self, *, is_full: bool) -> None:
+        """Have the next commit wait for the disk, or leave that to the system."""
+        if is_full is not self._is_full:
+            self._database.execute(f"PRAGMA synchronous = {'FULL' if is_full else 'NORMAL'}")
+            self._is_full = is_full
 
     def _forget(self, batch: Batch) -> None:
         many = self._database.executemany

@@ -277,13 +277,14 @@ class Roster:
         assignment = self.assignments.get(key)
         if assignment is None:
             return
-        after, effects = advance(assignment, happening, anyio.current_time() if at is None else at)
+        now = anyio.current_time() if at is None else at
+        after, effects = advance(assignment, happening, now)
         if after is not assignment:
             self.assignments[key] = after
         for effect in effects:
-            self._carry(after, effect)
+            self._carry(after, effect, now)
 
-    def _carry(self, assignment: Assignment, effect: Effect) -> None:
+    def _carry(self, assignment: Assignment, effect: Effect, at: float) -> None:
         key = assignment.key
         match effect:
             case Keep():
@@ -295,7 +296,7 @@ class Roster:
                 self._delivery.put(self._envelopes.pop(key))
             case Close():
                 del self.assignments[key]
-                self._close(assignment, effect.ending)
+                self._close(assignment, effect.ending, at)
             case Tell():
                 self._log.tell(effect.event, **self._names(assignment), **effect.keys)
             case Drop():
@@ -352,7 +353,7 @@ class Roster:
             self._raws.pop(assignment.key, None)
             self.give_back(assignment.key, "not_started")
 
-    def _close(self, assignment: Assignment, ending: str) -> None:
+    def _close(self, assignment: Assignment, ending: str, at: float) -> None:
         began_at = assignment.began_at if assignment.began_at is not None else assignment.claimed_at
         ended_at = assignment.ended_at if assignment.ended_at is not None else began_at
         self._log.tell(
@@ -363,7 +364,7 @@ class Roster:
             ending=ending,
             duration_s=round(ended_at - began_at, 4),
             queue_s=round(began_at - assignment.claimed_at, 4),
-            report_s=round(anyio.current_time() - ended_at, 4),
+            report_s=round(at - ended_at, 4),
             heartbeats=assignment.beats,
         )
 
