@@ -45,7 +45,11 @@ def configure() -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     if is_terminal:
-        last: Any = structlog.dev.ConsoleRenderer(colors=not os.environ.get("NO_COLOR"))
+        last: Any = structlog.dev.ConsoleRenderer(
+            colors=not os.environ.get("NO_COLOR"),
+            # Never the variables of a traceback: a key or a context may be among them.
+            exception_formatter=structlog.dev.plain_traceback,
+        )
     else:
         shared.append(structlog.processors.format_exc_info)
         last = structlog.processors.JSONRenderer()

@@ -5,6 +5,7 @@ Programs read the code, people read the sentence beside it. Codes are added, nev
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 
@@ -27,6 +28,25 @@ class Code(StrEnum):
     TASK_NOT_HELD = "task_not_held"
     ATTEMPT_OVER = "attempt_over"
     CHILD_TOKEN = "child_token"
+    GENERATION_REQUIRED = "generation_required"
+    STALE_GENERATION = "stale_generation"
+    TASK_OVER = "task_over"
+    TASK_CANCELLED = "task_cancelled"
+    TASK_WAITS = "task_waits"
+    NOT_PARKED = "not_parked"
+    ALREADY_RESUMED = "already_resumed"
+    TOKEN_PAUSED = "token_paused"
+    QUESTION_NOT_FOUND = "question_not_found"
+    ALREADY_ANSWERED = "already_answered"
+    QUESTION_CLOSED = "question_closed"
+    INVALID_QUESTION = "invalid_question"
+    INVALID_ANSWER = "invalid_answer"
+    ALREADY_RETRIED = "already_retried"
+    NOT_RETRYABLE = "not_retryable"
+    UNAUTHORIZED = "unauthorized"
+    FORBIDDEN = "forbidden"
+    STATE_NOT_ALLOWED = "state_not_allowed"
+    TOO_MANY_FAILURES = "too_many_failures"
     DATABASE_BUSY = "database_busy"
     NOT_SERVING = "not_serving"
     UNEXPECTED = "unexpected"
@@ -59,6 +79,25 @@ HTTP_STATUS: dict[Code, int] = {
     Code.TASK_NOT_HELD: 409,
     Code.ATTEMPT_OVER: 409,
     Code.CHILD_TOKEN: 409,
+    Code.GENERATION_REQUIRED: 428,
+    Code.STALE_GENERATION: 409,
+    Code.TASK_OVER: 409,
+    Code.TASK_CANCELLED: 409,
+    Code.TASK_WAITS: 409,
+    Code.NOT_PARKED: 409,
+    Code.ALREADY_RESUMED: 409,
+    Code.TOKEN_PAUSED: 409,
+    Code.QUESTION_NOT_FOUND: 404,
+    Code.ALREADY_ANSWERED: 409,
+    Code.QUESTION_CLOSED: 409,
+    Code.INVALID_QUESTION: 422,
+    Code.INVALID_ANSWER: 422,
+    Code.ALREADY_RETRIED: 409,
+    Code.NOT_RETRYABLE: 409,
+    Code.UNAUTHORIZED: 401,
+    Code.FORBIDDEN: 403,
+    Code.STATE_NOT_ALLOWED: 403,
+    Code.TOO_MANY_FAILURES: 429,
     Code.DATABASE_BUSY: 503,
     Code.NOT_SERVING: 503,
     Code.UNEXPECTED: 500,
@@ -71,9 +110,11 @@ class Refused(Exception):
     Args:
         code: why, for programs.
         sentence: why, for people: the thing, what was found, what is allowed.
+        told: more fields of the answer, of those that `Refusal` has: who was first, and when.
     """
 
-    def __init__(self, code: Code, sentence: str) -> None:
+    def __init__(self, code: Code, sentence: str, told: Mapping[str, str] | None = None) -> None:
         super().__init__(sentence)
         self.code = code
         self.sentence = sentence
+        self.told = told or {}

@@ -27,8 +27,28 @@ class EnteredBy(Message):
     error: str | UnsetType = UNSET
 
 
+class GivenAnswer(Message):
+    """An answer that the task was given, as the text it came as."""
+
+    key: str
+    occurrence: int
+    answer: Raw
+
+
+class PassedStep(Message):
+    """The value of a step that was passed. `seq` orders them."""
+
+    step: str
+    occurrence: int
+    seq: int
+    value: Raw
+
+
 class Grant(Message):
-    """One task, given to one supervisor for one attempt."""
+    """One task, given to one supervisor for one attempt. `answers` and `checkpoints` are what replay reads.
+
+    With `checkpoints_more` the rest is read page by page; an answer that is not here comes back when it is asked again.
+    """
 
     task: int
     token: str
@@ -43,6 +63,9 @@ class Grant(Message):
     generation: int | None = None
     owner: str | None = None
     suspect: bool = False
+    answers: list[GivenAnswer] | None = None
+    checkpoints: list[PassedStep] | None = None
+    checkpoints_more: bool = False
 
 
 class Grants(Message):
@@ -108,7 +131,7 @@ class Report(Message):
 
 
 class TaskMessage(Message):
-    """One of the things `POST /tasks/messages` carries: a note, a memory write or a report of one attempt.
+    """One thing that `POST /tasks/messages` carries: a note, a memory write, a checkpoint or a report of one attempt.
 
     For a report the outcome's own kind stands in `outcome`, because `kind` names the message.
     """
@@ -119,6 +142,9 @@ class TaskMessage(Message):
     text: str | None = None
     key: str | None = None
     value: Raw | UnsetType = UNSET
+    step: str | None = None
+    occurrence: int | None = None
+    version: int | None = None
     outcome: str | None = None
     event: str | None = None
     error: str | None = None
@@ -138,7 +164,7 @@ class TaskMessages(Message):
 
 
 class TokenView(Message):
-    """A token as clients see it."""
+    """A token as clients see it. `pausing` is told while it is paused and a worker still holds its task."""
 
     token: str
     state: str
@@ -147,6 +173,8 @@ class TokenView(Message):
     context: Raw
     entered_at: str
     parent: str | UnsetType = UNSET
+    owner: str | UnsetType = UNSET
+    pausing: str | UnsetType = UNSET
 
 
 class MessageResult(Message):
@@ -155,6 +183,8 @@ class MessageResult(Message):
     task: int
     status: int
     token: TokenView | None = None
+    value: Raw | UnsetType = UNSET
+    pause: bool = False
     code: str | None = None
     error: str | None = None
 
@@ -165,11 +195,84 @@ class MessageResults(Message):
     results: list[MessageResult]
 
 
+class Checkpoint(Message):
+    """Keep the value of a step that was passed (`PUT /tasks/{id}/checkpoints`). The first value stands for ever."""
+
+    supervisor: str
+    instance: str
+    attempt: int
+    step: str
+    occurrence: int
+    value: Raw
+    version: int = 1
+
+
+class Standing(Message):
+    """The value that stands. `pause`: a pause is requested, so the next durable point is where to park."""
+
+    value: Raw
+    pause: bool = False
+
+
+class Ask(Message):
+    """Ask people a question and park (`POST /tasks/{id}/questions`). Times in seconds."""
+
+    supervisor: str
+    instance: str
+    attempt: int
+    key: str
+    occurrence: int
+    data: Raw
+    ttl_s: float
+    locked_decisions: Raw
+    schema: OptionalRaw = None
+    choices: OptionalRaw = None
+    remind_s: float | None = None
+
+
+class Asked(Message):
+    """The question that stands. Not `parked`: it was answered before, with `answer`, and the attempt goes on."""
+
+    question: int
+    status: str
+    parked: bool
+    generation: int
+    expires_at: str
+    answer: Raw | UnsetType = UNSET
+
+
+class Wait(Message):
+    """What a task parks for."""
+
+    kind: str
+
+
+class Park(Message):
+    """Park (`POST /tasks/{id}/park`). With `step` and `occurrence` that point counts as passed."""
+
+    supervisor: str
+    instance: str
+    attempt: int
+    wait: Wait
+    locked_decisions: Raw
+    step: str | None = None
+    occurrence: int | None = None
+
+
+class Parked(Message):
+    """`status` is parked, or ready where there is nothing to wait for: then the attempt goes on."""
+
+    status: str
+    generation: int
+
+
 class Refusal(Message):
-    """The body of every answer of 400 and above."""
+    """The body of every answer of 400 and above. Who answered first and when: of `already_answered` only."""
 
     error: str
     code: str
+    answered_by: str | None = None
+    answered_at: str | None = None
 
 
 class Limits(Message):
@@ -209,7 +312,8 @@ class HistoryEntry(Message):
     data: Raw
 
 
-FEATURES = ("wait", "batch", "release")
+FEATURES = ("wait", "batch", "release", "questions", "checkpoints")
+AUTH = "auth"  # listed only where keys are asked for
 
 
 def encode(message: Any) -> bytes:

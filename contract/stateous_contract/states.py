@@ -66,6 +66,10 @@ class Move(StrEnum):
     EVENT_EMITTED = "event_emitted"
     TOKEN_LEFT = "token_left"
     EXPIRE = "expire"
+    ASK = "ask"
+    PARK_PAUSED = "park_paused"
+    WAIT_OVER = "wait_over"
+    RESUME = "resume"
 
 
 P, R, K = TaskState.PENDING, TaskState.RUNNING, TaskState.PARKED
@@ -89,6 +93,10 @@ TASK_LIFE: dict[tuple[TaskState, Move], TaskState] = {
     (P, Move.EXPIRE): TaskState.EXPIRED,
     (R, Move.EXPIRE): TaskState.EXPIRED,
     (K, Move.EXPIRE): TaskState.EXPIRED,
+    (R, Move.ASK): K,
+    (R, Move.PARK_PAUSED): K,
+    (K, Move.WAIT_OVER): K,  # what it waited for is there: ready, or held back by a pause
+    (K, Move.RESUME): K,  # a person ends its pause
 }
 
 
@@ -98,6 +106,17 @@ def after(state: TaskState, move: Move) -> TaskState | None:
 
 
 RESUMING_PREFIX = "resuming:"
+ANSWER_PREFIX = "awaiting_user_answer:"
+USER_PAUSED = "user_paused"
+
+
+class QuestionStatus(StrEnum):
+    """What a question is; only the first can change (S1-64)."""
+
+    PENDING = "pending"
+    ANSWERED = "answered"
+    EXPIRED = "expired"
+    CLOSED = "closed"
 
 
 def status_of(state: TaskState, reason: str | None) -> TaskStatus:

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import os
+import re
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -17,8 +21,11 @@ import httpx
 import msgspec
 
 from stateous_control.cli.exits import Exit, Failure
+from stateous_control.cli.screen import remark
 
 TIMEOUT_S: Final = 30.0
+KEY_VARIABLE: Final = "STATEOUS_KEY"
+_KEY: Final = re.compile(r"[A-Za-z0-9._~+/=-]{1,512}", re.ASCII)
 LIST_TYPE: Final = "application/vnd.stateous.v1+json"
 _AWAY: Final = frozenset({408, 425, 429, 502, 503, 504})
 
@@ -87,15 +94,50 @@ class Client:
 
 
 @contextmanager
-def connected(url: str) -> Iterator[Client]:
-    """Yield a client for the control plane at `url`. Raises `Failure` (64) where that is no URL."""
+def connected(url: str, key_file: Path | None = None) -> Iterator[Client]:
+    """Yield a client for the control plane at `url`, with the key of `key_file`, else of STATEOUS_KEY.
+
+    The key goes to the host of `url` alone: redirects are not followed. Raises `Failure`: 64 where that is no URL, 78
+    for a file or variable that holds no key.
+    """
     base = url.rstrip("/")
     parsed = _parse(base)
+    key = _key(key_file, os.environ)
     # A proxy of the environment is for other machines.
     with httpx.Client(
-        base_url=base, timeout=TIMEOUT_S, trust_env=not _is_local(parsed.host), follow_redirects=False
+        base_url=base,
+        timeout=TIMEOUT_S,
+        trust_env=not _is_local(parsed.host),
+        follow_redirects=False,
+        headers={} if key is None else {"Authorization": f"Bearer {key}"},
     ) as http:
         yield Client(_without_secret(parsed), http)
+
+
+def _key(file: Path | None, environment: Mapping[str, str]) -> str | None:
+    """Return the key to show; never one from the command line, which all users of the machine can read."""
+    if file is None:
+        text, where = environment.get(KEY_VARIABLE, ""), KEY_VARIABLE
+        if not text:
+            return None
+    else:
+        text, where = _read_key(file), str(file)
+    key = text.strip()
+    if _KEY.fullmatch(key) is None:
+        raise Failure(Exit.BAD_FILE, f"{where} holds no key: one line of letters, digits and '._~+/=-'")
+    return key
+
+
+def _read_key(file: Path) -> str:
+    try:
+        mode = file.stat().st_mode
+        text = file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise Failure(Exit.BAD_FILE, f"{file} cannot be read: {why}") from None
+    if stat.S_ISREG(mode) and mode & (stat.S_IRGRP | stat.S_IROTH):
+        remark(f"warning: others than its owner can read the key in {file}; run: chmod 600 {file}")
+    return text
 
 
 def quoted(name: str) -> str:

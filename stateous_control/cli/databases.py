@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, urlsplit
@@ -84,6 +84,35 @@ def opened(url: str | None, data: Path) -> Iterator[tuple[str, EmbeddedPostgres 
         yield started, server
     finally:
         server.stop()
+
+
+@contextmanager
+def joined(url: str | None, data: Path) -> Iterator[str]:
+    """Yield the URL to use, like `opened`, but share the embedded PostgreSQL of a control plane that runs."""
+    if url is None and not (data / "postgres.lock").exists():
+        raise Failure(
+            Exit.NO_PLACE,
+            f"{data} holds no embedded PostgreSQL; name the folder with --data, or a --database",
+        )
+    with ExitStack() as stack:
+        try:
+            used, _server = stack.enter_context(opened(url, data))
+        except Failure as failure:
+            if failure.exit_code is not Exit.IN_USE:
+                raise
+            used = _running_url(data)
+        yield used
+
+
+def _running_url(data: Path) -> str:
+    from stateous_control.embedded import url_file
+
+    try:
+        return url_file(data).read_text()
+    except OSError:
+        raise Failure(
+            Exit.IN_USE, f"the PostgreSQL of {data} is just starting or stopping; try again"
+        ) from None
 
 
 def _has_password(url: str) -> bool:

@@ -11,6 +11,13 @@ Url = Annotated[
     str, typer.Option("--url", envvar="STATEOUS_URL", help="The control plane.", show_default=True)
 ]
 URL_DEFAULT = "http://127.0.0.1:8080"
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="A file with the key for the control plane. Default: STATEOUS_KEY, which is the key itself.",
+    ),
+]
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON document, also when something goes wrong.")
 ]

@@ -17,6 +17,7 @@ import uvloop
 from stateous_control.cli.exits import Exit, Failure
 from stateous_control.engine.operations import ControlPlane
 from stateous_control.http.server import serve, url_of
+from stateous_control.http.tls import Certificates
 from stateous_control.logs import logger
 from stateous_control.store import migrate
 from stateous_control.store.failures import StartRefused, Unavailable
@@ -34,7 +35,10 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Settings:
-    """What `serve` was told. Times in seconds; `names` are host names that a proxy in front may use."""
+    """What `serve` was told. Times in seconds; `names` are host names that a proxy in front may use.
+
+    `is_loopback` says that only this machine reaches the address; without `certificates` there is no TLS.
+    """
 
     lease_s: float
     heartbeat_s: float
@@ -43,6 +47,8 @@ class Settings:
     is_migrating: bool
     names: frozenset[str]
     version: str
+    is_loopback: bool = True
+    certificates: Certificates | None = None
 
 
 def run(work: Callable[[], Awaitable[Result]]) -> Result:
@@ -65,6 +71,16 @@ async def migrated(url: str) -> list[str]:
     pool = Pool(url, connections_max=1)
     try:
         return await migrate.migrate(pool)
+    finally:
+        await pool.close()
+
+
+async def on_schema(url: str, work: Callable[[Pool], Awaitable[Result]]) -> Result:
+    """Run `work` on a database that has this program's schema; it is refused on any other."""
+    pool = Pool(url, connections_max=1)
+    try:
+        await migrate.check(pool)
+        return await work(pool)
     finally:
         await pool.close()
 
@@ -93,7 +109,8 @@ async def serve_until_stopped(
             retry_delay_s=settings.retry_delay_s,
             version=settings.version,
         ) as plane:
-            here = url_of(listener)
+            _check_exposure(settings, is_keyed=plane.keyring.is_on)
+            here = url_of(listener, is_secure=settings.certificates is not None)
 
             def listening() -> None:
                 log.info(
@@ -101,7 +118,13 @@ async def serve_until_stopped(
                 )
                 on_listening(here)
 
-            is_orderly = await serve(plane, listener, names=settings.names, on_listening=listening)
+            is_orderly = await serve(
+                plane,
+                listener,
+                names=settings.names,
+                certificates=settings.certificates,
+                on_listening=listening,
+            )
             log.info("server.stopped", orderly=is_orderly)
             return is_orderly
     finally:
@@ -109,6 +132,25 @@ async def serve_until_stopped(
             watcher.cancel()
             with suppress(asyncio.CancelledError):
                 await watcher
+
+
+def _check_exposure(settings: Settings, *, is_keyed: bool) -> None:
+    """Say who can reach this control plane and do what. Raises `Failure` where that would be everybody, everything."""
+    if is_keyed:
+        if not settings.is_loopback and settings.certificates is None:
+            log.warning("keys.exposed", hint="keys travel without TLS; give --tls-cert and --tls-key")
+        return
+    if not settings.is_loopback:
+        raise Failure(
+            Exit.USAGE,
+            "--listen names an address that other machines could reach, and there are no keys yet: anybody could run "
+            "and read everything; make one first with 'stateous-control key create', or listen on 127.0.0.1 or ::1",
+        )
+    log.info(
+        "keys.none",
+        hint="whoever reaches this address on this machine may do everything; "
+        "'stateous-control key create' makes the first key",
+    )
 
 
 async def _watch(embedded: EmbeddedPostgres) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from importlib import metadata, resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -17,6 +18,7 @@ from stateous_control.cli.screen import clean, document, say
 
 if TYPE_CHECKING:
     from stateous_control.graph.document import Graph
+    from stateous_control.http.tls import Certificates
 
 
 def serve(
@@ -44,6 +46,10 @@ def serve(
     allow_host: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A host name that a proxy in front uses.")
     ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A certificate chain (PEM); SIGHUP reads it again.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The key of the certificate.")] = None,
 ) -> int:
     """Serve a workflow until SIGTERM or Ctrl-C. Without a database it brings its own PostgreSQL."""
     _check_times(lease, heartbeat, sweep, retry_delay)
@@ -52,16 +58,9 @@ def serve(
     signal.signal(signal.SIGTERM, _end)
     from stateous_control import logs
     from stateous_control.cli import running
-    from stateous_control.http.server import Address, CannotListen, bind
 
-    try:
-        address = Address.parse(listen)
-    except CannotListen as error:
-        raise Failure(Exit.USAGE, str(error)) from None
-    try:
-        listener = bind(address)
-    except CannotListen as error:
-        raise Failure(Exit.IN_USE, str(error)) from None
+    certificates = _certificates(tls_cert, tls_key)
+    listener, is_loopback = _bound(listen)
     logs.configure()
     settings = running.Settings(
         lease_s=lease,
@@ -71,6 +70,8 @@ def serve(
         is_migrating=migrate_,
         names=frozenset(name.lower() for name in allow_host or ()),
         version=metadata.version("stateous-supervisor"),
+        is_loopback=is_loopback,
+        certificates=certificates,
     )
     with listener, databases.opened(url, databases.data_folder(data, os.environ)) as (used, embedded):
         is_orderly = running.run(
@@ -100,6 +101,33 @@ def migrate(
 def unit() -> None:
     """Print a unit file for systemd; docs/how-to/run-the-control-plane.md says how to use it."""
     say(resources.files("stateous_control.cli").joinpath("stateous-control.service").read_text().rstrip())
+
+
+def _bound(listen: str) -> tuple[socket.socket, bool]:
+    """Take the address; the flag says that only this machine can reach it."""
+    from stateous_control.http.server import Address, CannotListen, bind
+
+    try:
+        address = Address.parse(listen)
+    except CannotListen as error:
+        raise Failure(Exit.USAGE, str(error)) from None
+    try:
+        return bind(address), address.is_loopback
+    except CannotListen as error:
+        raise Failure(Exit.IN_USE, str(error)) from None
+
+
+def _certificates(chain: Path | None, key: Path | None) -> Certificates | None:
+    from stateous_control.http.tls import CannotUse, Certificates
+
+    if chain is None and key is None:
+        return None
+    if chain is None or key is None:
+        raise Failure(Exit.USAGE, "--tls-cert and --tls-key go together: a certificate and its key")
+    try:
+        return Certificates(chain, key)
+    except CannotUse as error:
+        raise Failure(Exit.BAD_FILE, str(error)) from None
 
 
 def _check_times(lease: float, heartbeat: float, sweep: float, retry_delay: float) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from stateous_control.cli.options import URL_DEFAULT, AsJson, Url
+from stateous_control.cli.options import URL_DEFAULT, AsJson, KeyFile, Url
 from stateous_control.cli.screen import clean, document, remark, say, table
 
 app = typer.Typer(no_args_is_help=True, help="See who works, and what waits.")
@@ -20,11 +20,11 @@ def group() -> None:
 
 
 @app.command("list")
-def list_(url: Url = URL_DEFAULT, as_json: AsJson = False) -> None:
+def list_(url: Url = URL_DEFAULT, key_file: KeyFile = None, as_json: AsJson = False) -> None:
     """List supervisors and queues, and warn of shared names and of states that nobody serves."""
     from stateous_control.cli.client import connected
 
-    with connected(url) as client:
+    with connected(url, key_file) as client:
         supervisors = client.get("/supervisors").value
         queues = client.get("/queues").value
         now = client.get("/health").value.get("now")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stateous_control.cli.exits import Exit, Failure
-from stateous_control.cli.options import URL_DEFAULT, AsJson, Url
+from stateous_control.cli.options import URL_DEFAULT, AsJson, KeyFile, Url
 from stateous_control.cli.screen import clean, coloured, document, remark, say, table
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def start(
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Follow the token until it ends.")] = False,
     url: Url = URL_DEFAULT,
+    key_file: KeyFile = None,
     as_json: AsJson = False,
 ) -> int:
     """Start a token. A token that exists is left as it is."""
@@ -42,7 +43,7 @@ def start(
         context = _read(context_file)
     if context is not None:
         body["context"] = _object(context, "the context")
-    with connected(url) as client:
+    with connected(url, key_file) as client:
         reply = client.post("/tokens", body)
         if wait:
             return _watch(client, name, as_json=as_json)
@@ -51,11 +52,11 @@ def start(
 
 
 @app.command()
-def watch(name: Name, url: Url = URL_DEFAULT, as_json: AsJson = False) -> int:
+def watch(name: Name, url: Url = URL_DEFAULT, key_file: KeyFile = None, as_json: AsJson = False) -> int:
     """Follow a token until it ends. Exit 0 when it completed, 1 when it failed or was cancelled."""
     from stateous_control.cli.client import connected
 
-    with connected(url) as client:
+    with connected(url, key_file) as client:
         return _watch(client, name, as_json=as_json)
 
 
@@ -74,11 +75,11 @@ def _watch(client: Client, name: str, *, as_json: bool) -> int:
 
 
 @app.command()
-def show(name: Name, url: Url = URL_DEFAULT, as_json: AsJson = False) -> None:
+def show(name: Name, url: Url = URL_DEFAULT, key_file: KeyFile = None, as_json: AsJson = False) -> None:
     """Show where a token is, and its context."""
     from stateous_control.cli.client import connected, quoted
 
-    with connected(url) as client:
+    with connected(url, key_file) as client:
         reply = client.get(f"/tokens/{quoted(name)}")
     _show_token(reply.text, reply.value, as_json=as_json)
     if as_json:
@@ -99,13 +100,14 @@ def list_(
     limit: Annotated[int, typer.Option(help="How many to show, 1 to 1000.")] = 50,
     cursor: Annotated[str | None, typer.Option(help="Where an earlier list stopped.")] = None,
     url: Url = URL_DEFAULT,
+    key_file: KeyFile = None,
     as_json: AsJson = False,
 ) -> None:
     """List tokens, newest first. The last line says how many there are in all."""
     from stateous_control.cli.client import LIST_TYPE, connected
 
     asked = {"status": status, "parent": parent, "limit": str(limit), "cursor": cursor}
-    with connected(url) as client:
+    with connected(url, key_file) as client:
         reply = client.get(
             "/tokens", {key: each for key, each in asked.items() if each is not None}, accept=LIST_TYPE
         )
@@ -129,6 +131,7 @@ def history(
     name: Name,
     after: Annotated[int, typer.Option(help="Only entries after this number.")] = 0,
     url: Url = URL_DEFAULT,
+    key_file: KeyFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Show everything that happened to a token, oldest first."""
@@ -136,7 +139,7 @@ def history(
     from stateous_control.cli.following import read_history
     from stateous_control.cli.story import told
 
-    with connected(url) as client:
+    with connected(url, key_file) as client:
         entries = read_history(client, name, after=after)
     if as_json:
         document(entries)
@@ -154,6 +157,7 @@ def fire(
         str | None, typer.Option(help="An idempotency key: with it, firing twice is firing once.")
     ] = None,
     url: Url = URL_DEFAULT,
+    key_file: KeyFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Fire an event that moves a token."""
@@ -161,7 +165,7 @@ def fire(
 
     body = {} if payload is None else {"payload": _object(payload, "the payload")}
     headers = {} if key is None else {"Idempotency-Key": key}
-    with connected(url) as client:
+    with connected(url, key_file) as client:
         reply = client.post(f"/tokens/{quoted(name)}/events/{quoted(event)}", body, headers)
     is_duplicate = bool(reply.value.get("duplicate"))
     token = reply.value["token"] if is_duplicate else reply.value
@@ -169,27 +173,27 @@ def fire(
 
 
 @app.command()
-def pause(name: Name, url: Url = URL_DEFAULT, as_json: AsJson = False) -> None:
+def pause(name: Name, url: Url = URL_DEFAULT, key_file: KeyFile = None, as_json: AsJson = False) -> None:
     """Stop a token from moving. A routine that runs goes on; its outcome is held."""
-    _steer(url, name, "pause", as_json=as_json)
+    _steer(url, key_file, name, "pause", as_json=as_json)
 
 
 @app.command()
-def resume(name: Name, url: Url = URL_DEFAULT, as_json: AsJson = False) -> None:
+def resume(name: Name, url: Url = URL_DEFAULT, key_file: KeyFile = None, as_json: AsJson = False) -> None:
     """Let a paused token move again; held events come first."""
-    _steer(url, name, "resume", as_json=as_json)
+    _steer(url, key_file, name, "resume", as_json=as_json)
 
 
 @app.command()
-def cancel(name: Name, url: Url = URL_DEFAULT, as_json: AsJson = False) -> None:
+def cancel(name: Name, url: Url = URL_DEFAULT, key_file: KeyFile = None, as_json: AsJson = False) -> None:
     """End a token for good."""
-    _steer(url, name, "cancel", as_json=as_json)
+    _steer(url, key_file, name, "cancel", as_json=as_json)
 
 
-def _steer(url: str, name: str, action: str, *, as_json: bool) -> None:
+def _steer(url: str, key_file: Path | None, name: str, action: str, *, as_json: bool) -> None:
     from stateous_control.cli.client import connected, quoted
 
-    with connected(url) as client:
+    with connected(url, key_file) as client:
         reply = client.post(f"/tokens/{quoted(name)}/{action}")
     _show_token(reply.text, reply.value, as_json=as_json)
 

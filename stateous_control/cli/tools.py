@@ -22,25 +22,11 @@ def postgres(
     data: Data = None,
 ) -> int:
     """Run a PostgreSQL program on the embedded database, also while `serve` runs: pg_dump, pg_restore, psql."""
-    from stateous_control.embedded import find_install, url_file
+    from stateous_control.embedded import find_install
 
-    folder = databases.data_folder(data, os.environ)
-    if not (folder / "postgres.lock").exists():
-        raise Failure(Exit.NO_PLACE, f"{folder} holds no embedded PostgreSQL; name the folder with --data")
     tools = find_install() / "bin"
-    try:
-        with databases.opened(None, folder) as (url, _server):
-            return _run(program, url, tools)
-    except Failure as failure:
-        if failure.exit_code is not Exit.IN_USE:
-            raise
-    try:
-        url = url_file(folder).read_text()
-    except OSError:
-        raise Failure(
-            Exit.IN_USE, f"the PostgreSQL of {folder} is just starting or stopping; try again"
-        ) from None
-    return _run(program, url, tools)
+    with databases.joined(None, databases.data_folder(data, os.environ)) as url:
+        return _run(program, url, tools)
 
 
 def _run(program: list[str], url: str, tools: Path) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from stateous_control.rules.access import DEFAULT_OWNER
 from stateous_control.store.pool import Mode, Pool
 from stateous_control.store.statements import statements
 
@@ -26,20 +27,23 @@ class _Heard:
 
 
 class Attendance:
-    """The supervisors heard by this process, by name and instance."""
+    """The supervisors heard by this process, by name, instance and the owners that they work for."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._heard: dict[tuple[str, str], _Heard] = {}
+        self._heard: dict[tuple[str, str, str], _Heard] = {}
 
-    def hear(self, name: str, instance: str | None, states: Iterable[str] = ()) -> None:
+    def hear(
+        self, name: str, instance: str | None, states: Iterable[str] = (), *, scope: str = DEFAULT_OWNER
+    ) -> None:
         """Note a request of a supervisor; a claim tells its states, a beat does not."""
+        process = (name, instance or "", scope)
         served = tuple(sorted(set(states)))
-        known = self._heard.get((name, instance or ""))
+        known = self._heard.get(process)
         if known is None:
             if len(self._heard) >= REMEMBERED_MAX:
                 self._heard.clear()
-            self._heard[name, instance or ""] = _Heard(served)
+            self._heard[process] = _Heard(served)
             return
         if served and served != known.states:
             known.states = served
@@ -57,9 +61,10 @@ class Attendance:
         if not due:
             return
         columns = (
-            [name for name, _ in due],
-            [instance for _, instance in due],
+            [name for name, _, _ in due],
+            [instance for _, instance, _ in due],
             ["\n".join(heard.states) for heard in due.values()],
+            [scope for _, _, scope in due],
         )
         await self._pool.run(lambda session: session.fetch(statements.attend, *columns), Mode.BEAT)
         for heard in due.values():

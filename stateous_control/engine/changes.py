@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Raw, UnsetType
 from stateous_contract.codes import Code, Refused
 from stateous_contract.messages import (
+    Checkpoint,
     ClaimRequest,
     MessageResult,
     MessageResults,
@@ -19,11 +20,14 @@ from stateous_contract.messages import (
     TaskMessages,
     TokenView,
 )
+from stateous_contract.states import TaskState, TokenStatus
 
 from stateous_control.engine.gathering import Operation
+from stateous_control.engine.supervising import stored
 from stateous_control.graph.document import Graph
 from stateous_control.rules import notes, reports, steering
-from stateous_control.rules.book import Book, Task, Token
+from stateous_control.rules.book import Book, Token
+from stateous_control.rules.children import names_at_start
 from stateous_control.rules.moves import start_token
 from stateous_control.rules.views import token_view
 from stateous_control.store.books import OpenBook, Wanted
@@ -42,10 +46,11 @@ def start(graph: Graph, owner: str, name: str, context: Raw | None) -> Operation
                 )
             return token_view(known), False
         token = start_token(opened.book, graph, name=name, owner=owner, context=context)
-        opened.names[owner, name.lower()] = token
         return token_view(token), True
 
-    return Operation(Wanted(names={(owner, name)}, starts=1), apply, frozenset({(owner, name.lower())}), 1)
+    births = {(owner, child) for child in names_at_start(graph, name)}
+    wanted = Wanted(names={(owner, name)}, births=births, starts=1)
+    return Operation(wanted, apply, frozenset({(owner, name.lower())}), 1)
 
 
 def fire(
@@ -54,7 +59,7 @@ def fire(
     """Fire an event; a key that was used before does nothing again."""
 
     def apply(opened: OpenBook) -> tuple[TokenView, bool]:
-        token = _token(opened, owner, name)
+        token = opened.token(owner, name)
         is_duplicate = steering.fire(opened.book, token, event, payload, key=key)
         return token_view(token), is_duplicate
 
@@ -80,12 +85,22 @@ def cancel(owner: str, name: str) -> Operation[TokenView]:
 
 def _steer(owner: str, name: str, rule: Callable[[Book, Token], None]) -> Operation[TokenView]:
     def apply(opened: OpenBook) -> TokenView:
-        token = _token(opened, owner, name)
+        token = opened.token(owner, name)
         rule(opened.book, token)
-        return token_view(token)
+        return token_view(token, is_pausing=_is_pausing(opened.book, token))
 
     wanted = Wanted(names={(owner, name)}, moves=1, needs_timers=True)
     return Operation(wanted, apply, frozenset({(owner, name.lower())}), 1)
+
+
+def _is_pausing(book: Book, token: Token) -> bool:
+    if token.status is not TokenStatus.PAUSED:
+        return False
+    return any(
+        task.current_state is TaskState.RUNNING
+        for member in book.family(token)
+        for task in book.live_tasks(member)
+    )
 
 
 def report(task_id: int, outcome: Report) -> Operation[TokenView]:
@@ -98,14 +113,14 @@ def report(task_id: int, outcome: Report) -> Operation[TokenView]:
 
 
 def _report(opened: OpenBook, task_id: int, outcome: Report) -> TokenView:
-    return token_view(reports.report(opened.book, _task(opened, task_id), outcome))
+    return token_view(reports.report(opened.book, opened.task(task_id), outcome))
 
 
 def note(task_id: int, text: str, attempt: int | None) -> Operation[None]:
     """Write a line of progress."""
 
     def apply(opened: OpenBook) -> None:
-        notes.note(opened.book, _task(opened, task_id), text, attempt=attempt)
+        notes.note(opened.book, opened.task(task_id), text, attempt=attempt)
 
     return Operation(Wanted(tasks={task_id}), apply, frozenset({task_id}), 1)
 
@@ -114,7 +129,7 @@ def remember(task_id: int, key: str, value: Raw | None, attempt: int | None) -> 
     """Set or delete a key of memory."""
 
     def apply(opened: OpenBook) -> None:
-        notes.remember(opened.book, _task(opened, task_id), key, value, attempt=attempt)
+        notes.remember(opened.book, opened.task(task_id), key, value, attempt=attempt)
 
     return Operation(Wanted(tasks={task_id}, memory={(task_id, key)}), apply, frozenset({task_id}), 1)
 
@@ -151,9 +166,7 @@ def messages(bundle: TaskMessages) -> Operation[MessageResults]:
             try:
                 if place in refusals:
                     raise refusals[place]
-                token = _take(opened, bundle, message)
-                status = 200 if token is not None else 204
-                results.append(MessageResult(task=message.task, status=status, token=token))
+                results.append(_take(opened, bundle, message))
             except Refused as refusal:
                 refusals[place] = refusal
                 results.append(
@@ -170,10 +183,36 @@ def messages(bundle: TaskMessages) -> Operation[MessageResults]:
     memory = {(message.task, message.key) for message in bundle.messages if message.key is not None}
     reported = sum(message.kind == "report" for message in bundle.messages)
     wanted = Wanted(tasks=tasks, memory=memory, moves=reported, needs_timers=reported > 0)
+    wanted.supervision.checkpoints = {
+        (each.task, each.version or 1, each.step, each.occurrence or 1)
+        for each in bundle.messages
+        if each.step is not None
+    }
     return Operation(wanted, apply, frozenset(tasks), len(bundle.messages))
 
 
-def _take(opened: OpenBook, bundle: TaskMessages, message: TaskMessage) -> TokenView | None:
+def _take(opened: OpenBook, bundle: TaskMessages, message: TaskMessage) -> MessageResult:
+    if message.kind == "checkpoint":
+        standing = stored(opened, message.task, _checkpoint(bundle, message))
+        return MessageResult(task=message.task, status=200, value=standing.value, pause=standing.pause)
+    token = _take_plain(opened, bundle, message)
+    return MessageResult(task=message.task, status=204 if token is None else 200, token=token)
+
+
+def _checkpoint(bundle: TaskMessages, message: TaskMessage) -> Checkpoint:
+    assert not isinstance(message.value, UnsetType)
+    return Checkpoint(
+        supervisor=bundle.supervisor,
+        instance=bundle.instance,
+        attempt=message.attempt,
+        step=message.step or "",
+        occurrence=message.occurrence or 1,
+        value=message.value,
+        version=message.version or 1,
+    )
+
+
+def _take_plain(opened: OpenBook, bundle: TaskMessages, message: TaskMessage) -> TokenView | None:
     if message.kind == "report":
         outcome = Report(
             kind=message.outcome or "",
@@ -189,7 +228,7 @@ def _take(opened: OpenBook, bundle: TaskMessages, message: TaskMessage) -> Token
             retryable=message.retryable,
         )
         return _report(opened, message.task, outcome)
-    task = _task(opened, message.task)
+    task = opened.task(message.task)
     said: dict[str, Any] = {
         "attempt": message.attempt,
         "supervisor": bundle.supervisor,
@@ -203,19 +242,6 @@ def _take(opened: OpenBook, bundle: TaskMessages, message: TaskMessage) -> Token
         notes.remember(opened.book, task, message.key or "", value, **said)
         return None
     raise Refused(
-        Code.INVALID_BODY, f"a message's 'kind' is {message.kind!r}; it must be note, memory or report"
+        Code.INVALID_BODY,
+        f"a message's 'kind' is {message.kind!r}; it must be note, memory, checkpoint or report",
     )
-
-
-def _token(opened: OpenBook, owner: str, name: str) -> Token:
-    token = opened.names.get((owner, name.lower()))
-    if token is None or token.name != name:
-        raise Refused(Code.TOKEN_NOT_FOUND, f"there is no token {name!r}")
-    return token
-
-
-def _task(opened: OpenBook, task_id: int) -> Task:
-    task = opened.book.tasks.get(task_id)
-    if task is None:
-        raise Refused(Code.TASK_NOT_FOUND, f"there is no task {task_id}")
-    return task

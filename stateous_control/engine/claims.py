@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Final
 
 from stateous_contract.codes import Refused
@@ -19,6 +20,7 @@ from stateous_contract.messages import ClaimRequest, Grant
 from stateous_control.engine.granting import Claim, Granting, claim_of
 from stateous_control.engine.views import IsGone
 from stateous_control.logs import logger
+from stateous_control.rules.access import OPEN, Access
 from stateous_control.store.failures import Unavailable
 from stateous_control.store.pool import Mode, Pool
 from stateous_control.store.statements import statements
@@ -33,10 +35,11 @@ log = logger()
 
 
 class Desk:
-    """Claims of one set of states. `run` lives while somebody stands here."""
+    """Claims of one set of states by callers with the same owners. `run` lives while somebody stands here."""
 
-    def __init__(self, states: tuple[str, ...], granting: Granting) -> None:
+    def __init__(self, states: tuple[str, ...], owners: tuple[str, ...], granting: Granting) -> None:
         self.states = frozenset(states)
+        self.queues = frozenset((owner, state) for owner in owners for state in states)
         self.claims: list[Claim] = []
         self.granted = 0
         self.is_served = False
@@ -85,7 +88,7 @@ class Desk:
         asking, self._is_woken = (self.claims if self._is_woken else self._fresh), False
         chosen: list[Claim] = []
         left: list[Claim] = []
-        keys: set[tuple[str, str, str]] = set()
+        keys: set[tuple[str, str, str, str]] = set()
         tasks = 0
         for claim in asking:
             is_full = len(chosen) >= CLAIMS_AT_ONCE_MAX or tasks >= TASKS_AT_ONCE_MAX
@@ -170,31 +173,31 @@ class Claims:
         self._pool = pool
         self._lease_s = lease_s
         self._spawn = spawn
-        self._desks: dict[tuple[str, ...], Desk] = {}
+        self._desks: dict[tuple[tuple[str, ...], Access], Desk] = {}
         self._is_stopping = False
         self._timers: set[asyncio.TimerHandle] = set()
 
-    async def claim(self, request: ClaimRequest, is_gone: IsGone) -> list[Grant]:
+    async def claim(self, request: ClaimRequest, is_gone: IsGone, access: Access = OPEN) -> list[Grant]:
         """Stand in line, and return what was granted; empty means that there is nothing."""
         if self._is_stopping:
             return []
         wait_s = min(request.wait or 0.0, WAIT_S_MAX)
-        claim = claim_of(request, is_gone, asyncio.get_running_loop().time() + wait_s)
+        claim = claim_of(request, is_gone, asyncio.get_running_loop().time() + wait_s, access)
         if claim.demand.most <= 0:
             return []
         self._replace(claim)
-        desk = self._desk(claim.states)
+        desk = self._desk(claim)
         desk.add(claim)
         try:
             return await claim.answer
         finally:
             desk.remove(claim)
 
-    def end(self, supervisor: str, instance: str, request: str) -> None:
+    def end(self, scope: str, supervisor: str, instance: str, request: str) -> None:
         """End the waiting claim with this request id, if it stands here; it answers empty."""
         for desk in self._desks.values():
             for claim in list(desk.claims):
-                if (claim.supervisor, claim.instance, claim.request) == (supervisor, instance, request):
+                if claim.name == (scope, supervisor, instance, request):
                     self._send_away(desk, claim)
 
     def ready(self, states: Collection[str]) -> None:
@@ -227,19 +230,18 @@ class Claims:
         """Find the work that no wake-up told of: one small question a second, and only while somebody waits."""
         while True:
             await asyncio.sleep(BACKSTOP_S)
-            states = sorted(
-                frozenset[str]().union(*(desk.states for desk in self._desks.values() if desk.claims))
-            )
-            if not states:
+            waited_for = [desk.queues for desk in self._desks.values() if desk.claims]
+            if not waited_for:
                 continue
             try:
-                self.ready(await self._ready_among(states))
+                self.ready(await self._ready_among(sorted(frozenset[tuple[str, str]]().union(*waited_for))))
             except Unavailable:
                 continue  # asked again in a second
 
-    async def _ready_among(self, states: list[str]) -> list[str]:
+    async def _ready_among(self, queues: list[tuple[str, str]]) -> list[str]:
+        owners, states = map(list, zip(*queues, strict=True))
         rows = await self._pool.run(
-            lambda session: session.fetch(statements.ready_states, states), Mode.CLAIM
+            lambda session: session.fetch(statements.ready_states, states, owners), Mode.CLAIM
         )
         return [row["state"] for row in rows]
 
@@ -251,7 +253,7 @@ class Claims:
     def _replace(self, claim: Claim) -> None:
         """A claim whose id waits already takes its place: the older request answers empty, without effect."""
         if claim.request is not None:
-            self.end(claim.supervisor, claim.instance, claim.request)
+            self.end(*claim.name)
 
     def _send_away(self, desk: Desk, claim: Claim) -> None:
         # A claim that is in a transaction at this moment keeps what that brings: a repeat finds it by its id.
@@ -259,13 +261,15 @@ class Claims:
         if not claim.answer.done():
             claim.answer.set_result([])
 
-    def _desk(self, states: tuple[str, ...]) -> Desk:
-        """Return the desk of these states with somebody at it; desks where nobody stands are cleared away in time."""
-        desk = self._desks.get(states)
+    def _desk(self, claim: Claim) -> Desk:
+        """Return the desk for this claim with somebody at it; desks where nobody stands are cleared away in time."""
+        place = (claim.states, replace(claim.access, key=None, key_id=None))
+        desk = self._desks.get(place)
         if desk is None:
             if len(self._desks) >= DESKS_MAX:
                 self._desks = {key: kept for key, kept in self._desks.items() if kept.is_served}
-            desk = self._desks[states] = Desk(states, Granting(self._pool, self._lease_s))
+            granting = Granting(self._pool, self._lease_s, claim.access)
+            desk = self._desks[place] = Desk(claim.states, claim.access.own, granting)
         if not desk.is_served:
             desk.is_served = True
             self._spawn(desk)

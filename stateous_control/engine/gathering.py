@@ -16,8 +16,9 @@ from typing import Any, Final, Generic, TypeVar
 from stateous_contract.codes import Refused
 
 from stateous_control.logs import logger
+from stateous_control.rules.access import OPEN, Access
 from stateous_control.rules.book import Book
-from stateous_control.store.books import OpenBook, Shelf, Wanted
+from stateous_control.store.books import OpenBook, Shelf, Wanted, keep_own
 from stateous_control.store.failures import Unavailable
 from stateous_control.store.pool import LockedOut, Mode, Pool, Session
 from stateous_control.store.writing import write_back
@@ -38,7 +39,7 @@ class Operation(Generic[Answer]):
     Args:
         wanted: what the book must hold. apply: runs the rules and returns the answer; raises `Refused`.
         keys: what it is about; operations with a key in common run one after the other, in the order they came.
-        weight: how many single changes it stands for.
+        weight: how many single changes it stands for. access: who asks; what is not its own is not found.
 
     """
 
@@ -46,6 +47,7 @@ class Operation(Generic[Answer]):
     apply: Callable[[OpenBook], Answer]
     keys: frozenset[Hashable]
     weight: int
+    access: Access = OPEN
     answer: asyncio.Future[Answer] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
@@ -166,7 +168,8 @@ class Gathering:
     async def _transact(self, session: Session, operations: list[Operation[Any]]) -> tuple[list[Any], Book]:
         wanted = Wanted()
         for operation in operations:
-            wanted.add(operation.wanted)
+            wanted.add(operation.wanted, operation.access.owners)
+        await keep_own(session, wanted)
         opened = await self._shelf.open(session, wanted)
         answers = [_applied(operation, opened) for operation in operations]
         await write_back(session, opened)
@@ -174,6 +177,7 @@ class Gathering:
 
 
 def _applied(operation: Operation[Any], opened: OpenBook) -> Any:
+    opened.access = operation.access
     try:
         return operation.apply(opened)
     except Refused as refusal:

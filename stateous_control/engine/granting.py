@@ -18,8 +18,10 @@ from msgspec import UNSET, Raw
 from stateous_contract.limits import BATCH_BYTES_MAX
 from stateous_contract.messages import ClaimRequest, EnteredBy, Grant
 
+from stateous_control.engine.replaying import add_saved, saved_bytes
 from stateous_control.engine.sharing import Demand, share_out, states_of
 from stateous_control.engine.views import IsGone
+from stateous_control.rules.access import Access
 from stateous_control.store.pool import Mode, Pool, Row, Session
 from stateous_control.store.statements import statements
 
@@ -40,15 +42,21 @@ class Claim:
     demand: Demand
     wait_until: float
     is_gone: IsGone
+    access: Access
     answer: asyncio.Future[list[Grant]]
     looks: int = 0
 
     @property
-    def key(self) -> tuple[str, str, str] | None:
+    def key(self) -> tuple[str, str, str, str] | None:
         """Whose turn it takes: without an instance a supervisor has one claim at a time, whatever its ids."""
         if self.request is None:
             return None
-        return (self.supervisor, self.instance, self.request if self.instance else "")
+        return (self.access.scope, self.supervisor, self.instance, self.request if self.instance else "")
+
+    @property
+    def name(self) -> tuple[str, str, str, str]:
+        """What it is called by others who ask about it: a name means something among the same owners only."""
+        return (self.access.scope, self.supervisor, self.instance, self.request or "")
 
 
 @dataclass(slots=True)
@@ -57,6 +65,13 @@ class Handed:
 
     grants: dict[Claim, list[Grant]] = field(default_factory=dict)
     passed_over: list[Claim] = field(default_factory=list)
+    saved: list[tuple[Row, Grant]] = field(default_factory=list)
+
+    def add(self, claim: Claim, row: Row, grant: Grant) -> None:
+        """Take in a grant; its task may have saved something that replay reads."""
+        self.grants.setdefault(claim, []).append(grant)
+        if row["saved_bytes"]:
+            self.saved.append((row, grant))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +83,7 @@ class _Ready:
     size_bytes: int
 
 
-def claim_of(request: ClaimRequest, is_gone: IsGone, wait_until: float) -> Claim:
+def claim_of(request: ClaimRequest, is_gone: IsGone, wait_until: float, access: Access) -> Claim:
     """Return the claim that a request makes; states that may have no task are left out."""
     most = 1 if request.max is None else request.max
     caps = request.max_by_state or {}
@@ -80,22 +95,25 @@ def claim_of(request: ClaimRequest, is_gone: IsGone, wait_until: float) -> Claim
         demand=Demand(most, caps),
         wait_until=wait_until,
         is_gone=is_gone,
+        access=access,
         answer=asyncio.get_running_loop().create_future(),
     )
 
 
 class Granting:
-    """Hands out the work of one set of states; it remembers where each state's queue begins.
+    """Hands out the work of one set of queues; it remembers where each of them begins.
 
     Args:
         pool: the database. lease_s: how long a grant is held without a heartbeat.
+        access: who may stand here: the owners and states whose work is handed out.
 
     """
 
-    def __init__(self, pool: Pool, lease_s: float) -> None:
+    def __init__(self, pool: Pool, lease_s: float, access: Access) -> None:
         self._pool = pool
         self._lease_s = lease_s
-        self._heads: dict[str, datetime] = {}
+        self._access = access
+        self._heads: dict[tuple[str, str], datetime] = {}
         self._heads_until = 0.0
 
     async def hand_out(self, claims: Sequence[Claim]) -> Handed:
@@ -115,13 +133,15 @@ class Granting:
             ]
             if ready:
                 await self._give(session, chosen, handed)
+        await add_saved(session, handed.saved)
         empty = [claim for claim in asking if claim not in handed.grants]
         if empty and empty[0].states and await self._is_ready(session, empty[0].states):
             handed.passed_over = empty
         forgotten = [claim for claim in empty if claim in older]
         if forgotten:
             names = [claim.supervisor for claim in forgotten]
-            await session.fetch(statements.forget, names, [claim.request for claim in forgotten])
+            requests = [claim.request for claim in forgotten]
+            await session.fetch(statements.forget, names, requests, self._access.scope)
         return handed
 
     async def _repeat(self, session: Session, claims: Sequence[Claim], handed: Handed) -> set[Claim]:
@@ -136,6 +156,7 @@ class Granting:
             [claim.supervisor for claim in named],
             [claim.instance for claim in named],
             [claim.request for claim in named],
+            self._access.scope,
         )
         older = {named[row["number"]] for row in rows if row["request"] != named[row["number"]].request}
         held = {
@@ -152,12 +173,12 @@ class Granting:
                 [held[task][1].supervisor for task in sorted(held)],
                 [held[task][1].instance for task in sorted(held)],
                 self._lease_s,
+                list(self._access.own),
+                self._access.bounds[1],
             )
             for row in again:
                 claim = held[row["id"]][1]
-                handed.grants.setdefault(claim, []).append(
-                    self._grant(row, row["attempt"], row["generation"])
-                )
+                handed.add(claim, row, self._grant(row, row["attempt"], row["generation"]))
         return older
 
     async def _pick(self, session: Session, claims: Sequence[Claim]) -> list[_Ready]:
@@ -175,29 +196,34 @@ class Granting:
         ready = await self._pick_since(session, claims, {})
         self._heads = {}
         for one in ready:
-            self._heads.setdefault(one.state, one.row["ready_at"])
+            self._heads.setdefault((one.row["owner"], one.state), one.row["ready_at"])
         is_slow = clock() - began > SLOW_LOOK_S
         self._heads_until = clock() + WHOLE_LOOK_EVERY_S if is_slow else 0.0
         return ready
 
     async def _pick_since(
-        self, session: Session, claims: Sequence[Claim], heads: dict[str, datetime]
+        self, session: Session, claims: Sequence[Claim], heads: dict[tuple[str, str], datetime]
     ) -> list[_Ready]:
-        states = claims[0].states
+        states, owners = self._queues(claims[0].states)
         demands = [claim.demand for claim in claims]
         most = sum(demand.most for demand in demands)
         per_state = states_of(demands, states)
-        since = [heads.get(state, LONG_AGO) for state in states]
+        since = [heads.get(queue, LONG_AGO) for queue in zip(owners, states, strict=True)]
         bytes_max = min(BYTES_AT_ONCE_MAX, BATCH_BYTES_MAX * len(claims))
-        rows = await session.fetch(statements.pick, list(states), per_state, since, most, bytes_max)
+        rows = await session.fetch(statements.pick, states, per_state, since, most, bytes_max, owners)
         if not rows and len(states) > 1:
             # The oldest of one state may all be held while another state has free work: ask for a few of each.
             few = [min(count, len(claims)) for count in per_state]
-            rows = await session.fetch(statements.pick, list(states), few, since, sum(few), bytes_max)
+            rows = await session.fetch(statements.pick, states, few, since, sum(few), bytes_max, owners)
         return [_Ready(row, row["state"], _size_bytes(row)) for row in rows]
 
     async def _is_ready(self, session: Session, states: tuple[str, ...]) -> bool:
-        return bool(await session.fetch(statements.ready_states, list(states)))
+        return bool(await session.fetch(statements.ready_states, *self._queues(states)))
+
+    def _queues(self, states: tuple[str, ...]) -> tuple[list[str], list[str]]:
+        """Return states and owners, pair by pair: each owner's tasks of each state are a queue."""
+        own = self._access.own
+        return [state for _ in own for state in states], [owner for owner in own for _ in states]
 
     async def _give(self, session: Session, chosen: list[tuple[Claim, list[_Ready]]], handed: Handed) -> None:
         given: list[tuple[Any, ...]] = []
@@ -214,10 +240,11 @@ class Granting:
                 lines[row["token_id"]] = seq = lines.get(row["token_id"], row["seq"]) + 1
                 given.append((row["id"], row["token_id"], attempt, claim.supervisor, claim.instance, seq,
                               _line(row["id"], claim.supervisor, attempt)))  # fmt: skip
-                handed.grants.setdefault(claim, []).append(self._grant(row, attempt, row["generation"] + 1))
+                handed.add(claim, row, self._grant(row, attempt, row["generation"] + 1))
         if given:
             columns = [*_columns(given, 7), list(lines), list(lines.values()), *_columns(asked, 5)]
-            await session.fetch(statements.give, *columns, self._lease_s)
+            locks = [share.row["lock_id"] for _, shares in chosen for share in shares]
+            await session.fetch(statements.give, *columns, self._lease_s, self._access.scope, locks)
 
     def _grant(self, row: Row, attempt: int, generation: int) -> Grant:
         payload, error = row["entered_payload"], row["entered_error"]
@@ -238,6 +265,7 @@ class Granting:
             generation=generation,
             owner=row["owner"],
             suspect=row["is_suspect"],
+            version=row["handler_version"],
         )
 
 
@@ -251,7 +279,8 @@ def _line(task: int, supervisor: str, attempt: int) -> str:
 
 def _size_bytes(row: Row) -> int:
     texts = (row["context"], row["memory"], row["entered_payload"])
-    return 400 + sum(len(text) if text.isascii() else len(text.encode()) for text in texts if text)
+    size = sum(len(text) if text.isascii() else len(text.encode()) for text in texts if text)
+    return 400 + size + saved_bytes(row)
 
 
 def _turn(claim: Claim) -> int:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from stateous_contract.messages import HeartbeatAnswer, HeartbeatRequest
 from stateous_contract.states import Lost, TaskState
 
+from stateous_control.rules.access import OPEN, Access
 from stateous_control.rules.leases import lost_cause
 from stateous_control.rules.views import stamp
 from stateous_control.store.pool import Mode, Pool, Row, Session
 from stateous_control.store.statements import statements
 
 
-async def renew(pool: Pool, request: HeartbeatRequest, lease_s: float) -> HeartbeatAnswer:
+async def renew(
+    pool: Pool, request: HeartbeatRequest, lease_s: float, access: Access = OPEN
+) -> HeartbeatAnswer:
     """Renew what this supervisor holds, by name alone where it tells no instance (baseline).
 
     A lease that has ended but was not swept yet, of an attempt still held, is renewed (S3-23). One statement, and a
@@ -19,19 +22,27 @@ async def renew(pool: Pool, request: HeartbeatRequest, lease_s: float) -> Heartb
     """
     if not request.tasks:
         return HeartbeatAnswer(lost=[])
-    return await pool.run(lambda session: _renew(session, request, lease_s), Mode.BEAT)
+    return await pool.run(lambda session: _renew(session, request, lease_s, access), Mode.BEAT)
 
 
-async def _renew(session: Session, request: HeartbeatRequest, lease_s: float) -> HeartbeatAnswer:
+async def _renew(
+    session: Session, request: HeartbeatRequest, lease_s: float, access: Access
+) -> HeartbeatAnswer:
     tasks = sorted(set(request.tasks))
     attempts = {task: (request.attempts or {}).get(str(task), 0) for task in tasks}
     renewed = await session.fetch(
-        statements.renew, tasks, list(attempts.values()), request.supervisor, request.instance, lease_s
+        statements.renew,
+        tasks,
+        list(attempts.values()),
+        request.supervisor,
+        request.instance,
+        lease_s,
+        *access.bounds,
     )
     kept = {row["task_id"] for row in renewed}
     lost = [task for task in tasks if task not in kept]
     # A statement of its own, so that it sees what was committed while the first waited for a row.
-    rows = await session.fetch(statements.fates, lost) if lost else renewed
+    rows = await session.fetch(statements.fates, lost, *access.bounds) if lost else renewed
     fates: dict[int, Row] = {row["id"]: row for row in rows} if lost else {}
     is_extended = request.instance is not None or request.attempts is not None
     return HeartbeatAnswer(

@@ -9,8 +9,10 @@ from typing import Any, Final
 from stateous_control.engine.attendance import Attendance
 from stateous_control.engine.claims import Claims, Desk
 from stateous_control.engine.gathering import Gathering
+from stateous_control.engine.keyring import Keyring
 from stateous_control.engine.notices import Notices
 from stateous_control.engine.sweep import Sweep
+from stateous_control.engine.telling import Telling
 from stateous_control.logs import logger
 from stateous_control.store.failures import Unavailable
 
@@ -33,12 +35,16 @@ class Loops:
         notices: Notices,
         sweep: Sweep,
         attendance: Attendance,
+        keyring: Keyring,
+        telling: Telling,
         sweep_s: float,
     ) -> None:
         """Start every loop."""
         for _ in range(WRITERS):
             self._spawn(gathering.write())
         self._spawn(claims.look_now_and_then())
+        self._spawn(keyring.run())
+        self._spawn(telling.run(gathering.run))
         self._spawn(notices.publish())
         self._spawn(notices.listener.run())
         self._spawn(_sweep_for_ever(sweep, attendance, notices, sweep_s))

@@ -31,7 +31,7 @@ class Notice(msgspec.Struct, array_like=True):
     plane: str
     ready: list[str] = []
     later: list[tuple[str, float]] = []
-    ended: list[tuple[str, str, str]] = []
+    ended: list[tuple[str, str, str, str]] = []
 
 
 class Notices:
@@ -50,7 +50,7 @@ class Notices:
         self._claims = claims
         self._ready: set[str] = set()
         self._later: dict[str, float] = {}
-        self._ended: set[tuple[str, str, str]] = set()
+        self._ended: set[tuple[str, str, str, str]] = set()
         self._is_due = asyncio.Event()
 
     def committed(self, book: Book) -> None:
@@ -76,10 +76,10 @@ class Notices:
             self._ready |= ready
         self._send()
 
-    def tell_ended(self, supervisor: str, instance: str, request: str) -> None:
+    def tell_ended(self, scope: str, supervisor: str, instance: str, request: str) -> None:
         """Tell that a claim was withdrawn; it may wait at another control plane."""
-        self._claims.end(supervisor, instance, request)
-        self._ended.add((supervisor, instance, request))
+        self._claims.end(scope, supervisor, instance, request)
+        self._ended.add((scope, supervisor, instance, request))
         self._send()
 
     def hear(self, payload: str) -> None:

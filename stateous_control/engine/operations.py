@@ -7,7 +7,7 @@ are raised as `Refused` (`Unavailable` when the database cannot answer); anythin
 from __future__ import annotations
 
 import asyncio
-import base64
+import copy
 import re
 import secrets
 from types import TracebackType
@@ -17,6 +17,7 @@ from msgspec import Raw
 from stateous_contract import limits
 from stateous_contract.codes import Code, Refused
 from stateous_contract.messages import (
+    AUTH,
     FEATURES,
     ClaimRequest,
     Grant,
@@ -24,7 +25,6 @@ from stateous_contract.messages import (
     HeartbeatAnswer,
     HeartbeatRequest,
     HistoryEntry,
-    Limits,
     MessageResults,
     Report,
     TaskMessages,
@@ -34,12 +34,17 @@ from stateous_contract.messages import (
 from stateous_control.engine import changes, heartbeats
 from stateous_control.engine.attendance import Attendance
 from stateous_control.engine.claims import Claims
+from stateous_control.engine.cursors import read_cursor, write_cursor
 from stateous_control.engine.gathering import Answer, Gathering, Operation
+from stateous_control.engine.keyring import Keyring
 from stateous_control.engine.lifecycle import Loops
 from stateous_control.engine.notices import Notices
 from stateous_control.engine.record import settle_graph
+from stateous_control.engine.supervision import Supervision
 from stateous_control.engine.sweep import Sweep
+from stateous_control.engine.telling import Deliver, Telling
 from stateous_control.engine.views import (
+    LIMITS,
     HistoryPage,
     IsGone,
     QueueView,
@@ -52,7 +57,9 @@ from stateous_control.engine.views import (
     token_page,
     token_row_view,
 )
+from stateous_control.engine.watching import Watching, all_of
 from stateous_control.graph.document import Graph
+from stateous_control.rules.access import OPEN, Access
 from stateous_control.store import migrate, reading
 from stateous_control.store.books import Shelf
 from stateous_control.store.failures import Unavailable
@@ -61,15 +68,6 @@ from stateous_control.store.statements import statements
 
 READY_S: Final = 1.0
 CURSOR_OF_TOKENS: Final = "tokens:"
-LIMITS: Final = Limits(
-    body_bytes_max=limits.BODY_BYTES_MAX,
-    batch_bytes_max=limits.BATCH_BYTES_MAX,
-    depth_max=limits.DEPTH_MAX,
-    claim_max=limits.CLAIM_MAX,
-    heartbeat_max=limits.HEARTBEAT_MAX,
-    messages_max=limits.MESSAGES_MAX,
-    wait_s_max=limits.WAIT_S_MAX,
-)
 
 
 class ControlPlane:
@@ -85,8 +83,11 @@ class ControlPlane:
         retry_delay_s: what the first retry of a failed attempt waits; 0 retries at once, as the baseline does.
         connections_max: connections to the database, the listener's own not counted.
         statement_cache: False behind a pooler that does not keep prepared statements (also found out by itself).
-        version: of this program, for `/health`.
+        version: of this program, for `/health`. task_ttl_s: how long a task may live, None for ever.
+        on_question: tells people outside of an open question; None tells nobody.
     """
+
+    _access: Access = OPEN
 
     def __init__(
         self,
@@ -101,6 +102,8 @@ class ControlPlane:
         connections_max: int = 10,
         statement_cache: bool = True,
         version: str | None = None,
+        task_ttl_s: float | None = None,
+        on_question: Deliver | None = None,
     ) -> None:
         self.plane = secrets.token_hex(8)
         self._graph = graph
@@ -109,17 +112,21 @@ class ControlPlane:
         self._sweep_s = sweep_s
         self._version = version
         self._pool = Pool(url, connections_max=connections_max, statement_cache=statement_cache)
-        self._shelf = Shelf(releases_max=releases_max, retry_delay_s=retry_delay_s)
+        self._shelf = Shelf(releases_max=releases_max, retry_delay_s=retry_delay_s, task_ttl_s=task_ttl_s)
+        self.keyring = Keyring(self._pool)
         self._loops = Loops()
         self._claims = Claims(self._pool, lease_s, self._loops.serve)
         self._notices = Notices(self._pool, self.plane, self._claims)
-        self._gathering = Gathering(self._pool, self._shelf, self._notices.committed)
+        self._watching = Watching()
+        self._telling = Telling(self._pool, on_question)
+        committed = all_of(self._notices.committed, self._watching.committed, self._telling.committed)
+        self._gathering = Gathering(self._pool, self._shelf, committed)
         self._attendance = Attendance(self._pool)
         self._sweep = Sweep(
             self._pool,
             self._shelf,
             self.plane,
-            self._notices.committed,
+            committed,
             lease_s=lease_s,
             heartbeat_s=heartbeat_s,
             sweep_s=sweep_s,
@@ -130,8 +137,9 @@ class ControlPlane:
         try:
             await migrate.check(self._pool)
             self._graph = await settle_graph(self._pool, self._graph)
-            self._shelf.graphs[self._graph.checksum] = self._graph
+            self._shelf.keep(self._graph)
             await self._sweep.observe()
+            await self.keyring.read()
         except BaseException:
             await self._pool.close()
             raise
@@ -142,6 +150,8 @@ class ControlPlane:
             notices=self._notices,
             sweep=self._sweep,
             attendance=self._attendance,
+            keyring=self.keyring,
+            telling=self._telling,
             sweep_s=self._sweep_s,
         )
         return self
@@ -160,17 +170,24 @@ class ControlPlane:
         assert self._graph is not None, "a control plane is entered before it is asked"
         return self._graph
 
-    # Tokens.
+    def seen_by(self, access: Access) -> Self:
+        """Return this control plane as one caller sees it: what is not the caller's own does not exist in it."""
+        if access is self._access:
+            return self
+        seen = copy.copy(self)
+        seen._access = access  # noqa: SLF001 - it is of this very class
+        return seen
 
-    async def start_token(
-        self, name: str, context: Raw | None, *, owner: str = "default"
-    ) -> tuple[TokenView, bool]:
+    # Tokens. Each belongs to the caller's owner; ids mean something within it only.
+
+    async def start_token(self, name: str, context: Raw | None) -> tuple[TokenView, bool]:
         """Start a token, or return the one that has this name; the flag says whether it is new."""
-        return await self._run(changes.start(self.graph, owner, name, context))
+        self._access.check_owner()
+        return await self._run(changes.start(self.graph, self._access.place(), name, context))
 
-    async def token(self, name: str, *, owner: str = "default") -> TokenView:
+    async def token(self, name: str) -> TokenView:
         """Return the token of exactly this name, spelled as it is."""
-        row = await reading.find_token(self._pool, owner, _known(name))
+        row = await reading.find_token(self._pool, self._place_of(name), name)
         if row is None:
             raise _no_token(name)
         return token_row_view(row)
@@ -179,8 +196,9 @@ class ControlPlane:
         self, *, status: str | None = None, limit: int = limits.LIST_DEFAULT, parent: str | None = None
     ) -> list[TokenView]:
         """Return the newest tokens as the baseline lists them."""
-        rows = await reading.list_tokens(self._pool, status, parent, limit)
-        return [token_row_view(row) for row in rows]
+        owners, _ = self._access.bounds
+        rows = await reading.list_tokens(self._pool, status, parent, limit, owners)
+        return [token_row_view(row, is_owner_shown=self._access.sees_several) for row in rows]
 
     async def page_tokens(
         self,
@@ -194,45 +212,46 @@ class ControlPlane:
 
         Raises `Refused` (invalid_argument) for a cursor that is none of this list's.
         """
-        before = None if cursor is None else _read_cursor(cursor)
-        page = await reading.page_tokens(self._pool, status, parent, limit, before)
-        return token_page(page, _write_cursor(page.rows[-1]["id"]) if len(page.rows) == limit else None)
+        before = None if cursor is None else read_cursor(CURSOR_OF_TOKENS, cursor)
+        page = await reading.page_tokens(
+            self._pool, status, parent, limit, before, owners=self._access.bounds[0]
+        )
+        cursor = write_cursor(CURSOR_OF_TOKENS, page.rows[-1]["id"]) if len(page.rows) == limit else None
+        return token_page(page, cursor, is_owner_shown=self._access.sees_several)
 
-    async def history(
-        self, name: str, *, after: int = 0, limit: int | None = None, owner: str = "default"
-    ) -> list[HistoryEntry]:
+    async def history(self, name: str, *, after: int = 0, limit: int | None = None) -> list[HistoryEntry]:
         """Return the token's history after entry `after`, oldest first."""
-        rows = await reading.token_history(self._pool, owner, _known(name), after, limit)
+        rows = await reading.token_history(self._pool, self._place_of(name), name, after, limit)
         if rows is None:
             raise _no_token(name)
         return [history_view(row) for row in rows]
 
     async def page_history(
-        self, name: str, *, after: int = 0, limit: int = limits.LIST_DEFAULT, owner: str = "default"
+        self, name: str, *, after: int = 0, limit: int = limits.LIST_DEFAULT
     ) -> HistoryPage:
         """Return the newest entries, or with `after` the first ones after it; in order, with honest counts."""
-        page = await reading.page_history(self._pool, owner, _known(name), after, limit)
+        page = await reading.page_history(self._pool, self._place_of(name), name, after, limit)
         if page is None:
             raise _no_token(name)
         return history_page(page)
 
     async def fire(
-        self, name: str, event: str, payload: Raw | None, *, key: str | None = None, owner: str = "default"
+        self, name: str, event: str, payload: Raw | None, *, key: str | None = None
     ) -> tuple[TokenView, bool]:
         """Fire an event; the flag says that `key` was used before and nothing was done."""
-        return await self._run(changes.fire(owner, _known(name), event, payload, key))
+        return await self._run(changes.fire(self._place_of(name), name, event, payload, key))
 
-    async def pause(self, name: str, *, owner: str = "default") -> TokenView:
+    async def pause(self, name: str) -> TokenView:
         """Pause a token: events are held, timers stop, its task is not handed out."""
-        return await self._run(changes.pause(owner, _known(name)))
+        return await self._run(changes.pause(self._place_of(name), name))
 
-    async def resume(self, name: str, *, owner: str = "default") -> TokenView:
+    async def resume(self, name: str) -> TokenView:
         """End a token's pause: held events are applied, timers get the paused time back."""
-        return await self._run(changes.resume(owner, _known(name)))
+        return await self._run(changes.resume(self._place_of(name), name))
 
-    async def cancel(self, name: str, *, owner: str = "default") -> TokenView:
+    async def cancel(self, name: str) -> TokenView:
         """End a token; its tasks are cancelled."""
-        return await self._run(changes.cancel(owner, _known(name)))
+        return await self._run(changes.cancel(self._place_of(name), name))
 
     # Work.
 
@@ -242,29 +261,38 @@ class ControlPlane:
         Answers at once when `begin_stop` was called. Nothing is granted once `is_gone` tells that the client left.
         Cancelling the call takes its claim out of the queue.
         """
+        self._access.check_owner()
+        self._access.check_states(request.states)
         self._counted["claims"] += 1
-        self._attendance.hear(request.supervisor, request.instance, request.states)
+        scope = self._access.scope
+        self._attendance.hear(request.supervisor, request.instance, request.states, scope=scope)
         if request.withdraw:
             await self._withdraw(request)
             return []
-        grants = await self._claims.claim(request, is_gone)
+        access = self._access
+        grants = await self._claims.claim(
+            # A claim that waits is given nothing once its key is no longer good.
+            request,
+            lambda: is_gone() or not self.keyring.is_live(access),
+            access,
+        )
         self._counted["grants"] += len(grants)
         return grants
 
     async def _withdraw(self, request: ClaimRequest) -> None:
         """End the waiting claim with this id, here or elsewhere, and give back what it brought."""
         claimed = (request.supervisor, request.instance or "", request.request or "")
-        self._notices.tell_ended(*claimed)
+        self._notices.tell_ended(self._access.scope, *claimed)
         rows = await self._pool.run(
-            lambda session: session.fetch(statements.still_given, *claimed), Mode.WRITE
+            lambda session: session.fetch(statements.still_given, *claimed, self._access.scope), Mode.WRITE
         )
         if rows:
             await self._run(changes.give_back(request, {row["task_id"]: row["attempt"] for row in rows}))
 
     async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatAnswer:
         """Renew leases; the answer names what is lost."""
-        self._attendance.hear(request.supervisor, request.instance)
-        answer = await heartbeats.renew(self._pool, request, self._lease_s)
+        self._attendance.hear(request.supervisor, request.instance, scope=self._access.scope)
+        answer = await heartbeats.renew(self._pool, request, self._lease_s, self._access)
         self._counted["heartbeats"] += 1
         self._counted["leases_lost"] += len(answer.lost)
         self._counted["leases_renewed"] += len(set(request.tasks)) - len(answer.lost)
@@ -286,15 +314,21 @@ class ControlPlane:
         """Take everything that a supervisor has to say, in order, in one transaction."""
         return await self._run(changes.messages(messages))
 
+    @property
+    def supervision(self) -> Supervision:
+        """Questions, checkpoints, and tasks for people, as this caller sees them."""
+        return Supervision(self._pool, self._run, self._access, self._watching)
+
     # The house.
 
     async def supervisors(self) -> list[SupervisorView]:
         """Return every supervisor heard of, by name."""
-        return supervisor_views(await reading.supervisors(self._pool, self._live_s))
+        return supervisor_views(await reading.supervisors(self._pool, self._live_s, self._access.bounds[0]))
 
     async def queues(self) -> list[QueueView]:
         """Return the waiting and running work of each state that has any."""
-        return [queue_view(row) for row in await reading.queues(self._pool, self._live_s)]
+        rows = await reading.queues(self._pool, self._live_s, self._access.bounds[0])
+        return [queue_view(row) for row in rows]
 
     def health(self) -> Health:
         """Answer from memory alone; never waits for the database."""
@@ -303,7 +337,7 @@ class ControlPlane:
             workflow=self.graph.workflow,
             checksum=self.graph.checksum,
             protocol=limits.PROTOCOL,
-            features=list(FEATURES),
+            features=[*FEATURES, AUTH] if self.keyring.is_on else list(FEATURES),
             limits=LIMITS,
             lease_s=self._lease_s,
             heartbeat_s=self._heartbeat_s,
@@ -324,6 +358,7 @@ class ControlPlane:
     def begin_stop(self) -> None:
         """Answer every waiting claim empty now, and later ones at once. A callback of the event loop may call it."""
         self._claims.begin_stop()
+        self._watching.begin_stop()
 
     def statistics(self) -> dict[str, Any]:
         """Counters since the start, for `/metrics`."""
@@ -335,6 +370,10 @@ class ControlPlane:
             "statements": self._pool.statements,
             "leases_ended": self._sweep.leases_ended,
             "timers_fired": self._sweep.timers_fired,
+            "tasks_expired": self._sweep.tasks_expired,
+            "questions_told": self._telling.delivered,
+            "questions_untold": self._telling.failed,
+            "tasks_unexplained": len(self._sweep.seen.unexplained),
         }
 
     @property
@@ -342,31 +381,17 @@ class ControlPlane:
         """A supervisor beats or asks in this time, or it is away."""
         return max(3 * self._heartbeat_s, 60.0)
 
+    def _place_of(self, name: str) -> str:
+        """Return the owner in which the caller's token of this name would be. Raises `Refused`: not found."""
+        owner = self._access.place()
+        if not self._access.covers(owner) or not re.fullmatch(limits.TOKEN_PATTERN, name, re.ASCII):
+            raise _no_token(name)
+        return owner
+
     async def _run(self, operation: Operation[Answer]) -> Answer:
+        operation.access = self._access
         return await self._gathering.run(operation)
-
-
-def _known(name: str) -> str:
-    """Return a name that a token can have; any other is answered without asking the database."""
-    if not re.fullmatch(limits.TOKEN_PATTERN, name, re.ASCII):
-        raise _no_token(name)
-    return name
 
 
 def _no_token(name: str) -> Refused:
     return Refused(Code.TOKEN_NOT_FOUND, f"there is no token {name[:128]!r}")
-
-
-def _write_cursor(token_id: int) -> str:
-    return base64.urlsafe_b64encode(f"{CURSOR_OF_TOKENS}{token_id}".encode()).decode().rstrip("=")
-
-
-def _read_cursor(cursor: str) -> int:
-    try:
-        text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode("ascii")
-    except (ValueError, UnicodeError):
-        text = ""
-    digits = text.removeprefix(CURSOR_OF_TOKENS)
-    if text == digits or not re.fullmatch(r"[0-9]{1,18}", digits, re.ASCII):
-        raise Refused(Code.INVALID_ARGUMENT, "'cursor' is none that this list has given")
-    return int(digits)

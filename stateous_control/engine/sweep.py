@@ -15,6 +15,7 @@ from typing import Final
 
 from stateous_control.logs import logger
 from stateous_control.rules.book import Book
+from stateous_control.rules.expiry import expire
 from stateous_control.rules.leases import end_lease
 from stateous_control.rules.timers import fire_timer
 from stateous_control.rules.views import stamp
@@ -90,6 +91,7 @@ class Sweep:
         self.seen = Seen()
         self.leases_ended = 0
         self.timers_fired = 0
+        self.tasks_expired = 0
         self._pool = pool
         self._shelf = shelf
         self._plane = plane
@@ -107,6 +109,8 @@ class Sweep:
         if not self.seen.is_grace:
             await self._repeat(self._end_leases)
         await self._repeat(self._fire_timers)
+        await self._repeat(self._expire_questions)
+        await self._repeat(self._expire_tasks)
         now = asyncio.get_running_loop().time()
         if now - self._pruned_at >= PRUNE_EVERY_S:
             await self._pool.run(
@@ -121,6 +125,8 @@ class Sweep:
             Mode.PLAIN,
         )
         row = rows[0]
+        for task in set(row["unexplained"] or ()) - set(self.seen.unexplained):
+            log.error("task.unexplained", task=task)
         if row["is_grace"] and not self.seen.is_grace:
             log.warning("grace.begun", seconds=self._grace_s)
         self.seen = Seen(row["now"], row["is_grace"], row["others"], list(row["unexplained"] or ()))
@@ -147,7 +153,7 @@ class Sweep:
             return 0, None
         wanted = Wanted(
             tasks={row["task_id"] for row in rows},
-            token_ids={row["token_id"] for row in rows},
+            token_ids={row["lock_id"] for row in rows},
             moves=len(rows),
             needs_timers=True,
             needs_leases=True,
@@ -165,7 +171,7 @@ class Sweep:
         if not rows:
             return 0, None
         opened = await self._shelf.open(
-            session, Wanted(token_ids={row["token_id"] for row in rows}, moves=len(rows), needs_timers=True)
+            session, Wanted(token_ids={row["lock_id"] for row in rows}, moves=len(rows), needs_timers=True)
         )
         timers = {timer.id: timer for timer in opened.book.timers}
         for row in rows:
@@ -175,6 +181,30 @@ class Sweep:
                 self._apply(row["id"], lambda timer=timer: fire_timer(opened.book, timer))  # type: ignore[misc]
         await write_back(session, opened)
         self.timers_fired += len(rows)
+        return len(rows), opened
+
+    async def _expire_questions(self, session: Session) -> tuple[int, OpenBook | None]:
+        return await self._expire(session, statements.due_questions)
+
+    async def _expire_tasks(self, session: Session) -> tuple[int, OpenBook | None]:
+        return await self._expire(session, statements.due_tasks)
+
+    async def _expire(self, session: Session, due: str) -> tuple[int, OpenBook | None]:
+        rows = await session.fetch(due, BATCH_MAX, list(self._left_out))
+        if not rows:
+            return 0, None
+        wanted = Wanted(
+            tasks={row["task_id"] for row in rows},
+            token_ids={row["lock_id"] for row in rows},
+            moves=len(rows),
+            needs_timers=True,
+        )
+        opened = await self._shelf.open(session, wanted)
+        for row in rows:
+            task = opened.book.tasks[row["task_id"]]
+            self._apply(task.id, lambda task=task: expire(opened.book, task))  # type: ignore[misc]
+        await write_back(session, opened)
+        self.tasks_expired += len(rows)
         return len(rows), opened
 
     def _apply(self, culprit: int, rule: Callable[[], object]) -> None:

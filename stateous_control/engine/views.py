@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Final
 
 from msgspec import UNSET, Raw
-from stateous_contract.messages import HistoryEntry, Message, TokenView
+from stateous_contract import limits
+from stateous_contract.messages import HistoryEntry, Limits, Message, TokenView
 
-from stateous_control.rules.views import stamp
+from stateous_control.rules.views import STEP_GOES_ON, stamp
 from stateous_control.store.pool import Row
 from stateous_control.store.reading import Counted
+
+LIMITS: Final = Limits(
+    body_bytes_max=limits.BODY_BYTES_MAX,
+    batch_bytes_max=limits.BATCH_BYTES_MAX,
+    depth_max=limits.DEPTH_MAX,
+    claim_max=limits.CLAIM_MAX,
+    heartbeat_max=limits.HEARTBEAT_MAX,
+    messages_max=limits.MESSAGES_MAX,
+    wait_s_max=limits.WAIT_S_MAX,
+)
 
 IsGone = Callable[[], bool]
 """Tells without waiting whether the client behind a request has closed its connection."""
@@ -61,8 +73,8 @@ class QueueView(Message):
     is_served: bool
 
 
-def token_row_view(row: Row) -> TokenView:
-    """Return a token as clients see it, from its row."""
+def token_row_view(row: Row, *, is_owner_shown: bool = False) -> TokenView:
+    """Return a token as clients see it, from its row; the owner where the caller sees those of several."""
     return TokenView(
         token=row["name"],
         state=row["state"],
@@ -71,6 +83,8 @@ def token_row_view(row: Row) -> TokenView:
         context=Raw(row["context"].encode()),
         entered_at=stamp(row["entered_at"]),
         parent=UNSET if row["parent"] is None else row["parent"],
+        owner=row["owner"] if is_owner_shown else UNSET,
+        pausing=STEP_GOES_ON if row["is_pausing"] else UNSET,
     )
 
 
@@ -79,7 +93,7 @@ def history_view(row: Row) -> HistoryEntry:
     return HistoryEntry(seq=row["seq"], at=stamp(row["at"]), kind=row["kind"], data=Raw(row["data"].encode()))
 
 
-def token_page(page: Counted, cursor: str | None) -> TokenPage:
+def token_page(page: Counted, cursor: str | None, *, is_owner_shown: bool = False) -> TokenPage:
     """Wrap a page of tokens in its counts."""
     returned = len(page.rows)
     return TokenPage(
@@ -87,7 +101,7 @@ def token_page(page: Counted, cursor: str | None) -> TokenPage:
         total_count=page.total,
         withheld_count=page.total - returned,
         truncated=page.total > returned,
-        entries=[token_row_view(row) for row in page.rows],
+        entries=[token_row_view(row, is_owner_shown=is_owner_shown) for row in page.rows],
         cursor=cursor,
     )
 
@@ -106,7 +120,7 @@ def history_page(page: Counted) -> HistoryPage:
 
 def supervisor_views(rows: list[Row]) -> list[SupervisorView]:
     """Return supervisors as clients see them; two live processes of one name are marked."""
-    live = Counter(row["name"] for row in rows if row["is_live"])
+    live = Counter((row["name"], row["scope"]) for row in rows if row["is_live"])
     return [
         SupervisorView(
             name=row["name"],
@@ -116,7 +130,7 @@ def supervisor_views(rows: list[Row]) -> list[SupervisorView]:
             instance=row["instance"] or None,
             version=row["version"],
             is_live=row["is_live"],
-            is_duplicate=row["is_live"] and live[row["name"]] > 1,
+            is_duplicate=row["is_live"] and live[row["name"], row["scope"]] > 1,
         )
         for row in rows
     ]

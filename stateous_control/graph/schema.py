@@ -48,7 +48,21 @@ def compile_check(model: str, schemas: Mapping[str, Any]) -> Check:
         raise SchemaInvalid(_short(error.message), path) from None
     except (jsonschema_rs.ReferencingError, ValueError) as error:
         raise SchemaInvalid(_short(str(error)), ("schemas", model)) from None
+    return _check_of(validator)
 
+
+def compile_alone(schema: Any) -> Check:
+    """Compile the check of one schema that stands by itself: references read ``#/$defs/…``. Raises SchemaInvalid."""
+    try:
+        validator = jsonschema_rs.Draft202012Validator(schema, validate_formats=False, offline=True)
+    except jsonschema_rs.ValidationError as error:
+        raise SchemaInvalid(_short(error.message), tuple(error.instance_path)) from None
+    except (jsonschema_rs.ReferencingError, ValueError, TypeError) as error:
+        raise SchemaInvalid(_short(str(error)), ()) from None
+    return _check_of(validator)
+
+
+def _check_of(validator: Any) -> Check:
     def check(value: Any) -> list[str]:
         if validator.is_valid(value):
             return []

@@ -27,6 +27,18 @@ class Answer:
     headers: tuple[Header, ...] = ()
 
 
+class TooManyFailures(Refused):
+    """An address failed to show a valid key too often.
+
+    Args:
+        retry_after_s: how long it is to wait.
+    """
+
+    def __init__(self, retry_after_s: float) -> None:
+        super().__init__(Code.TOO_MANY_FAILURES, "too many requests without a valid key; ask again later")
+        self.retry_after_s = retry_after_s
+
+
 NOTHING: Final = Answer(204)
 
 
@@ -38,9 +50,11 @@ def answer(message: Any, status: int = 200) -> Answer:
 def refusal(error: Refused) -> Answer:
     """Answer a refusal: two keys, a sentence for people and a code for programs."""
     headers: tuple[Header, ...] = ()
-    if isinstance(error, Unavailable):
+    if isinstance(error, Unavailable | TooManyFailures):
         headers = ((b"retry-after", str(max(1, math.ceil(error.retry_after_s))).encode()),)
-    body = encode(Refusal(error=error.sentence, code=error.code.wire))
+    elif error.code is Code.UNAUTHORIZED:
+        headers = ((b"www-authenticate", b'Bearer realm="stateous"'),)
+    body = encode(Refusal(error=error.sentence, code=error.code.wire, **error.told))
     return Answer(error.code.status, body, headers=headers)
 
 

@@ -16,7 +16,7 @@ from stateous_contract.limits import MESSAGES_MAX, TASK_ID_MAX
 from stateous_contract.messages import MessageResult, MessageResults, TaskMessage, TaskMessages
 from stateous_contract.scan import Fields
 
-from stateous_control.http import parts
+from stateous_control.http import durable, parts
 
 _ATTEMPT_MAX: Final = 2**31 - 1
 _OPEN = msgspec.json.Decoder(list[Raw])
@@ -36,6 +36,9 @@ class _Part(_About):
     text: str | None = None
     key: str | None = None
     value: Raw | UnsetType = UNSET
+    step: str | None = None
+    occurrence: int | None = None
+    version: int | None = None
     outcome: str | None = None
     event: str | None = None
     error: str | None = None
@@ -163,9 +166,19 @@ def _message(about: _Key, part: _Part | Refused, body: Fields) -> TaskMessage:
             key=parts.memory_key(part.key),
             value=parts.memory_value(part.value, body),
         )
+    if part.kind == "checkpoint":
+        return TaskMessage(
+            task=task,
+            attempt=attempt,
+            kind="checkpoint",
+            step=durable.step_name(part.step),
+            occurrence=durable.occurrence(part.occurrence),
+            version=durable.version(part.version),
+            value=parts.memory_value(part.value, body),
+        )
     if part.kind == "report":
         return _report(about, part, body)
-    raise Refused(Code.INVALID_BODY, "'kind' must be one of: note, memory, report")
+    raise Refused(Code.INVALID_BODY, "'kind' must be one of: note, memory, checkpoint, report")
 
 
 def _report(about: _Key, part: _Part, body: Fields) -> TaskMessage:

@@ -13,6 +13,8 @@ from stateous_contract.codes import Code, Refused
 from stateous_contract.limits import BODY_BYTES_MAX, TASK_ID_MAX
 from stateous_contract.scan import Fields, Malformed, NotAnObject, read_object
 
+from stateous_control.rules.access import OPEN
+
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -26,13 +28,14 @@ class Gone(Exception):
 
 
 class Call:
-    """A request. `params` are the names that the route took from the path."""
+    """A request. `params` are the names that the route took from the path, `access` is who asks."""
 
-    __slots__ = ("_receive", "_scope", "params")
+    __slots__ = ("_receive", "_scope", "access", "params")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self._scope = scope
         self._receive = receive
+        self.access = OPEN
         self.params: dict[str, str] = scope.get("path_params", {})
 
     @property
@@ -48,6 +51,20 @@ class Call:
         """The query; of a repeated name the last value counts."""
         text = self._scope["query_string"].decode("latin-1")
         return dict(parse_qsl(text, keep_blank_values=True))
+
+    @property
+    def address(self) -> str:
+        """Where the request came from; behind a proxy the proxy."""
+        client = self._scope.get("client")
+        return str(client[0]) if client else ""
+
+    def key(self) -> str | None:
+        """Return the bearer key; None for none, for two, and for anything else in that header."""
+        found = [value for key, value in self._scope["headers"] if key == b"authorization"]
+        if len(found) != 1:
+            return None
+        scheme, _, text = found[0].decode("latin-1").partition(" ")
+        return text.strip() if scheme.lower() == "bearer" else None
 
     def header(self, name: bytes) -> str | None:
         """Return a header's value, or None where it is absent. `name` in lower case."""

@@ -12,9 +12,12 @@ from typing import Final
 
 from stateous_contract.codes import Code, Refused
 
+from stateous_control.engine.keyring import Keyring, key_id_of
 from stateous_control.engine.operations import ControlPlane
-from stateous_control.http.answers import STOPPING, UNEXPECTED, Answer, Header, refusal
+from stateous_control.http.answers import STOPPING, UNEXPECTED, Answer, Header, TooManyFailures, refusal
 from stateous_control.http.calls import Call, Gone, Receive, Scope, Send, no_such_path
+from stateous_control.http.limiting import FailureLimit
+from stateous_control.http.rights import OPEN_PATHS, right_of
 from stateous_control.http.strangers import Strangers
 from stateous_control.logs import logger
 
@@ -34,12 +37,15 @@ class Door:
 
     Args:
         plane: the control plane that answers.
-        strangers: tells requests that a browser was tricked into.
+        strangers: tells requests that a browser was tricked into; with keys no browser can be.
+        keyring: the keys that are asked for once there are any; None asks for none.
     """
 
-    def __init__(self, plane: ControlPlane, strangers: Strangers) -> None:
+    def __init__(self, plane: ControlPlane, strangers: Strangers, keyring: Keyring | None = None) -> None:
         self.plane = plane
         self.strangers = strangers
+        self.keyring = keyring
+        self.failures = FailureLimit()
         self.is_stopping = False
 
     def begin_stop(self) -> None:
@@ -48,20 +54,23 @@ class Door:
         self.plane.begin_stop()
 
     async def serve(
-        self, handlers: Mapping[str, Handler], scope: Scope, receive: Receive, send: Send
+        self, path: str, handlers: Mapping[str, Handler], scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Answer one request with the handler of its method."""
+        """Answer one request with the handler of its method; `path` is the route's, empty where there is none."""
         call = Call(scope, receive)
         try:
-            answer = await self._answer(handlers, call)
+            answer = await self._answer(path, handlers, call)
         except Gone:
             return
         await self._send(answer, send)
 
-    async def _answer(self, handlers: Mapping[str, Handler], call: Call) -> Answer:
+    async def _answer(self, path: str, handlers: Mapping[str, Handler], call: Call) -> Answer:
         try:
-            self.strangers.refuse(call)
-            return await _find_handler(handlers, call)(self.plane, call)
+            plane = await self._admit(path, call)
+            handler = _find_handler(handlers, call)
+            if call.access.key_id is not None and path:
+                call.access.check_right(right_of(call.method, path))
+            return await handler(plane, call)
         except Refused as error:
             return refusal(error)
         except Gone:
@@ -75,6 +84,30 @@ class Door:
             # The boundary: a fault of ours must become an answer and a log line, never a dead connection.
             log.exception("request.failed", method=call.method, path=call.path)
             return UNEXPECTED
+
+    async def _admit(self, path: str, call: Call) -> ControlPlane:
+        """Return the control plane as this caller sees it. Raises `Refused` before anything else is looked at."""
+        if self.keyring is None or not self.keyring.is_on:
+            self.strangers.refuse(call)
+            return self.plane
+        if path in OPEN_PATHS:
+            return self.plane
+        try:
+            call.access = await self.keyring.access_of(call.key())
+        except Refused as error:
+            if error.code is Code.UNAUTHORIZED:
+                self._count_failure(call)
+            raise
+        owner = call.query.get("owner")
+        if owner is not None:
+            call.access = call.access.narrowed(owner)
+        return self.plane.seen_by(call.access)
+
+    def _count_failure(self, call: Call) -> None:
+        wait_s = self.failures.fail(call.address, asyncio.get_running_loop().time())
+        if wait_s is not None:
+            raise TooManyFailures(wait_s)
+        log.warning("key.refused", address=call.address, path=call.path, key=key_id_of(call.key()))
 
     async def _send(self, answer: Answer, send: Send) -> None:
         headers = [*_ALWAYS, *answer.headers]
@@ -99,9 +132,10 @@ def _find_handler(handlers: Mapping[str, Handler], call: Call) -> Handler:
 class Endpoint:
     """The handlers of one path, by method."""
 
-    def __init__(self, door: Door, handlers: Mapping[str, Handler]) -> None:
+    def __init__(self, door: Door, path: str, handlers: Mapping[str, Handler]) -> None:
         self._door = door
+        self._path = path
         self._handlers = handlers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._door.serve(self._handlers, scope, receive, send)
+        await self._door.serve(self._path, self._handlers, scope, receive, send)

@@ -26,6 +26,10 @@ _BY_STATE: Final = (
     ("queue_oldest_seconds", "How long the oldest claimable task has waited, by state.", "oldest_wait_s"),
 )
 
+_NOW: Final = {
+    "tasks_unexplained": "Parked tasks without a reason, which should not exist: /health names them."
+}
+
 
 def exposition(counters: Mapping[str, Any], queues: Sequence[QueueView] | None) -> bytes:
     """Return the text of ``/metrics``.
@@ -47,7 +51,9 @@ class _Snapshot(Collector):
 
     def collect(self) -> Iterable[Metric]:
         for name, value in self._counters.items():
-            if isinstance(value, int | float):
+            if name in _NOW:
+                yield GaugeMetricFamily(f"{_PREFIX}_{name}", _NOW[name], value=value)
+            elif isinstance(value, int | float):
                 yield CounterMetricFamily(f"{_PREFIX}_{name}", f"{name} since the start.", value=value)
         yield GaugeMetricFamily(
             f"{_PREFIX}_database_up", "1 while the database answers.", value=self._queues is not None

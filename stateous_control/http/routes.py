@@ -10,7 +10,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stateous_control.engine.operations import ControlPlane
-from stateous_control.http import house, tasks, tokens
+from stateous_control.http import durable, house, people, tasks, tokens
 from stateous_control.http.answers import Answer
 from stateous_control.http.calls import Call, no_such_path
 from stateous_control.http.door import Door, Endpoint, Handler
@@ -38,6 +38,19 @@ ROUTES: Final[tuple[tuple[str, Mapping[str, Handler]], ...]] = (
     ("/tasks/{task:digits}/report", {"POST": tasks.report}),
     ("/tasks/{task:digits}/note", {"POST": tasks.note}),
     ("/tasks/{task:digits}/memory", {"PUT": tasks.memory}),
+    ("/tasks/{task:digits}/checkpoints", {"PUT": durable.checkpoint, "GET": people.checkpoints}),
+    ("/tasks/{task:digits}/questions", {"POST": durable.ask}),
+    ("/tasks/{task:digits}/park", {"POST": durable.park}),
+    ("/tasks", {"GET": people.tasks}),
+    ("/tasks/{task:digits}", {"GET": people.task}),
+    ("/tasks/{task:digits}/log", {"GET": people.log}),
+    ("/tasks/{task:digits}/pause", {"POST": people.pause}),
+    ("/tasks/{task:digits}/resume", {"POST": people.resume}),
+    ("/tasks/{task:digits}/cancel", {"POST": people.cancel}),
+    ("/tasks/{task:digits}/retry", {"POST": people.retry}),
+    ("/questions", {"GET": people.questions}),
+    ("/questions/{question:digits}", {"GET": people.question}),
+    ("/questions/{question:digits}/answer", {"POST": people.give_answer}),
     ("/tokens", {"GET": tokens.listing, "POST": tokens.start}),
     ("/tokens/{token}", {"GET": tokens.show}),
     ("/tokens/{token}/history", {"GET": tokens.history}),
@@ -66,10 +79,18 @@ class _Nowhere:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         handlers = {cast("str", scope["method"]): _nowhere, "GET": _nowhere}
-        await self._door.serve(handlers, scope, receive, send)
+        await self._door.serve("", handlers, scope, receive, send)
 
 
 def make_app(door: Door) -> ASGIApp:
     """Return the ASGI app of a control plane."""
-    routes = [Route(path, Endpoint(door, handlers)) for path, handlers in ROUTES]
-    return Router(routes, default=_Nowhere(door), redirect_slashes=True)
+    routes = [Route(path, Endpoint(door, path, handlers)) for path, handlers in ROUTES]
+    nowhere = _Nowhere(door)
+    router = Router(routes, default=nowhere, redirect_slashes=True)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        # The router redirects before anybody is asked for a key; with keys there is no such path instead.
+        is_redirect = door.keyring is not None and door.keyring.is_on and scope["path"].endswith("/")
+        await (nowhere if is_redirect else router)(scope, receive, send)
+
+    return app

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import signal
 import socket
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
@@ -19,6 +21,10 @@ from stateous_control.engine.operations import ControlPlane
 from stateous_control.http.door import Door
 from stateous_control.http.routes import make_app
 from stateous_control.http.strangers import Strangers
+from stateous_control.http.tls import CannotUse, Certificates
+from stateous_control.logs import logger
+
+log = logger("stateous.control.http")
 
 KEEP_ALIVE_S: Final = 75
 """How long an idle connection is kept: well above what clients keep (httpx: 5 s), so that the client closes first."""
@@ -40,7 +46,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Read ``host:port``. Raises `CannotListen` for anything else, and for what other machines could reach."""
+        """Read ``host:port``. Raises `CannotListen` for anything else."""
         host, _, port = text.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
         if not host or not port.isascii() or not port.isdigit() or int(port[:6]) > 65_535:
@@ -49,17 +55,15 @@ class Address:
             )
         if host == "localhost":
             host = "127.0.0.1"
-        try:
-            is_loopback = ipaddress.ip_address(host).is_loopback
-        except ValueError:
-            is_loopback = False
-        if not is_loopback:
-            raise CannotListen(
-                f"--listen is '{text}', which other machines could reach, and there are no keys yet: anybody could "
-                "run and read everything; listen on 127.0.0.1 or ::1, and put an SSH tunnel or a proxy that checks "
-                "who asks in front"
-            )
         return cls(host, int(port))
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
 
 
 def bind(address: Address) -> socket.socket:
@@ -81,10 +85,11 @@ def bind(address: Address) -> socket.socket:
     return listener
 
 
-def url_of(listener: socket.socket) -> str:
+def url_of(listener: socket.socket, *, is_secure: bool = False) -> str:
     """Return the URL under which the socket is reached from this machine."""
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if is_secure else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 class Server(uvicorn.Server):
@@ -93,9 +98,15 @@ class Server(uvicorn.Server):
     Args:
         door: what answers; it is told when the stop begins.
         on_listening: called once, when connections are taken.
+        certificates: for TLS; SIGHUP reads them again.
     """
 
-    def __init__(self, door: Door, on_listening: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        door: Door,
+        on_listening: Callable[[], None] = lambda: None,
+        certificates: Certificates | None = None,
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 make_app(door),
@@ -111,6 +122,10 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=STOP_S,
             )
         )
+        self._certificates = certificates
+        if certificates is not None:
+            self.config.load()
+            self.config.ssl = certificates.context
         self._door = door
         self._on_listening = on_listening
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -119,7 +134,17 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets=sockets)
+        if self._certificates is not None and threading.current_thread() is threading.main_thread():
+            self._loop.add_signal_handler(signal.SIGHUP, self._reload, self._certificates)
         self._on_listening()
+
+    def _reload(self, certificates: Certificates) -> None:
+        try:
+            certificates.reload()
+        except CannotUse as error:
+            log.warning("certificates.refused", reason=str(error))
+        else:
+            log.info("certificates.read")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """Begin to stop, or end now when asked again. Runs in a signal handler: the loop does the work."""
@@ -144,9 +169,10 @@ async def serve(
     listener: socket.socket,
     *,
     names: frozenset[str] = frozenset(),
+    certificates: Certificates | None = None,
     on_listening: Callable[[], None] = lambda: None,
 ) -> bool:
     """Serve until a signal says stop. Return whether the stop was orderly (False: a second signal cut it short)."""
-    server = Server(Door(plane, Strangers(names)), on_listening)
+    server = Server(Door(plane, Strangers(names), plane.keyring), on_listening, certificates)
     await server.serve(sockets=[listener])
     return not server.is_forced

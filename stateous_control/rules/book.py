@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal, TypeVar
 
 from msgspec import Raw
-from stateous_contract.states import LIVE_TASK_STATES, TaskState, TokenStatus
+from stateous_contract.states import LIVE_TASK_STATES, QuestionStatus, TaskState, TokenStatus
 
 from stateous_control.graph.document import Graph, Machine
 
@@ -27,6 +27,10 @@ class Token:
 
     `context` keeps each top-level value as the text it came as. `visits` counts entries by state, `events` accepted
     events by name. `entered_by` is the event that brought the token here, `entered_payload` its payload (None: null).
+
+    A child of a parallel state has its parent's name and id and the id of the family's `root`, whose row is the lock of
+    the whole family. It `is_current` while its parent is in the visit that started it. `has_children` says that a
+    token has had some; the root has it for all of the family.
     """
 
     id: int
@@ -46,9 +50,14 @@ class Token:
     visits: dict[str, int]
     events: dict[str, int]
     parent: str | None = None
+    parent_id: int | None = None
+    root_id: int | None = None
+    is_current: bool = False
+    has_children: bool = False
     paused_at: datetime | None = None
     is_new: bool = False
     is_changed: bool = False
+    is_kin_changed: bool = False
 
 
 @dataclass(slots=True)
@@ -58,7 +67,10 @@ class Task:
     `ready_at` None means that nobody may claim it now. `held_ready_at` keeps `ready_at` while its token is paused.
     `state` is what claims name: a child workflow's states carry its name in front, ``<workflow>/<state>``.
     `retries` is the policy, copied when the task was made. `supervisor` and `instance` name who holds or last held it.
-    `report_digest` is that of the newest accepted report, of `report_attempt`.
+    `report_digest` is that of the newest accepted report, of `report_attempt`. `pause_requested_at` is a person's
+    request for this task alone; while it or the token's stands, `held_ready_at` has what `ready_at` would be.
+    `saved_bytes` is the size of what replay reads: answers and checkpoints. `question` is the one that is open.
+    `entries` are new lines of the task's log, `new_decisions` the `locked_decisions` of a park.
     """
 
     id: int
@@ -80,8 +92,82 @@ class Task:
     report_attempt: int | None = None
     report_digest: str | None = None
     lease_until: datetime | None = None
+    pause_requested_at: datetime | None = None
+    expires_at: datetime | None = None
+    log_seq: int = 0
+    version: int = 1
+    saved_bytes: int = 0
+    retried_from: int | None = None
+    new_decisions: Raw | None = None
+    question: Question | None = None
+    entries: list[TaskEntry] = field(default_factory=list)
     is_new: bool = False
     is_changed: bool = False
+
+    def record(self, kind: str, **data: Any) -> None:
+        """Append a line to the task's log; the numbers have no gaps (S1-106, S1-107)."""
+        self.log_seq += 1
+        self.is_changed = True
+        self.entries.append(TaskEntry(self.log_seq, kind, data))
+
+
+@dataclass(slots=True)
+class TaskEntry:
+    """One new line of a task's log."""
+
+    seq: int
+    kind: str
+    data: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Question:
+    """A row of ``questions``. `key` and `occurrence` name it within its task for ever, whatever the code becomes.
+
+    `attempt` and `asked_by` are the attempt and supervisor that asked. `cause` says why it was closed unanswered.
+    `notify_at` is when people are told next, `tellings` how often they were, `notify_tries` how often in vain since.
+    """
+
+    id: int
+    task_id: int
+    key: str
+    occurrence: int
+    data: Raw
+    schema: Raw | None
+    choices: Raw | None
+    status: QuestionStatus
+    attempt: int
+    asked_by: str | None
+    asked_at: datetime
+    expires_at: datetime
+    remind_s: int | None = None
+    answer: Raw | None = None
+    answered_by: str | None = None
+    answered_at: datetime | None = None
+    cause: str | None = None
+    tellings: int = 0
+    notify_at: datetime | None = None
+    notify_tries: int = 0
+    is_new: bool = False
+    is_changed: bool = False
+
+    def end(self, status: QuestionStatus, cause: str) -> None:
+        """End it without an answer."""
+        self.status, self.cause, self.notify_at = status, cause, None
+        self.is_changed = True
+
+
+CheckpointPlace = tuple[int, int, str, int]
+"""Where a checkpoint stands: task, version, step, occurrence."""
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """The one value of a step that was passed. `seq` is the line of the task's log that tells of it."""
+
+    seq: int
+    value: Raw
+    is_new: bool = False
 
 
 @dataclass(slots=True)
@@ -152,6 +238,8 @@ class Book:
         graphs: the graphs of the tokens in the book, by checksum.
         task_ids: fresh task ids, reserved from the database's sequence.
         retry_delay_s: how long the next attempt waits, by failures so far; chance is mixed in by the caller.
+        named: the tokens in the book by owner and name in lower case; `names_taken` are names of others, among those
+            that children may get.
     """
 
     now: datetime
@@ -161,6 +249,8 @@ class Book:
     retry_delay_s: list[float]
     releases_max: int
     tokens: dict[int, Token] = field(default_factory=dict)
+    named: dict[tuple[str, str], Token] = field(default_factory=dict)
+    names_taken: set[tuple[str, str]] = field(default_factory=set)
     tasks: dict[int, Task] = field(default_factory=dict)
     timers: list[Timer] = field(default_factory=list)
     held: list[Held] = field(default_factory=list)
@@ -170,16 +260,51 @@ class Book:
     memory_cleared: set[int] = field(default_factory=set)
     keys_used: set[tuple[int, str]] = field(default_factory=set)
     keys_new: list[tuple[int, str]] = field(default_factory=list)
+    question_ids: Iterator[int] = field(default_factory=lambda: iter(()))
+    questions: dict[int, Question] = field(default_factory=dict)
+    checkpoints: dict[CheckpointPlace, Checkpoint] = field(default_factory=dict)
+    retries: dict[int, int] = field(default_factory=dict)
+    task_ttl_s: float | None = None
     # Rows by token, made at the first look: a book of 500 tokens is not searched 500 times.
     _tasks_of: dict[int, list[Task]] | None = field(default=None, repr=False)
     _timers_of: dict[int, list[Timer]] | None = field(default=None, repr=False)
     _held_of: dict[int, list[Held]] | None = field(default=None, repr=False)
+    _children_of: dict[int, list[Token]] | None = field(default=None, repr=False)
 
     def machine(self, token: Token) -> Machine:
         """The workflow that the token moves in: of the graph it was started on, for its whole life."""
         return self.graphs[token.graph].machines[token.workflow]
 
-    def log(self, token: Token, kind: str, **data: Any) -> None:
+    def children(self, token: Token) -> list[Token]:
+        """The children that run, or have run to their end, in the visit that the token is in, as they were started."""
+        if not token.has_children:
+            return []
+        if self._children_of is None:
+            self._children_of = {}
+            for child in self.tokens.values():
+                if child.parent_id is not None:
+                    self._children_of.setdefault(child.parent_id, []).append(child)
+        mine = [child for child in self._children_of.get(token.id, ()) if child.is_current]
+        return sorted(mine, key=lambda child: child.id)
+
+    def family(self, token: Token) -> Iterator[Token]:
+        """The token, then its children and theirs."""
+        yield token
+        for child in self.children(token):
+            yield from self.family(child)
+
+    def root(self, token: Token) -> Token:
+        """The token that the family began with: itself, unless it is a child."""
+        return token if token.root_id is None else self.tokens[token.root_id]
+
+    def add_token(self, token: Token) -> None:
+        """Put a new token in; a child only after its parent."""
+        self.tokens[token.id] = token
+        self.named[token.owner, token.name.lower()] = token
+        if token.parent_id is not None and self._children_of is not None:
+            self._children_of.setdefault(token.parent_id, []).append(token)
+
+    def log(self, token: Token, kind: str, /, **data: Any) -> None:
         """Append a line to the token's history; the sequence has no gaps (S1-106)."""
         token.seq += 1
         token.is_changed = True
@@ -209,10 +334,24 @@ class Book:
         return sorted(mine, key=lambda held: held.arrival)
 
     def add_task(self, task: Task) -> None:
-        """Put a new task in."""
+        """Put a new task in, with the first line of its log."""
+        if self.task_ttl_s is not None:
+            task.expires_at = self.now + timedelta(seconds=self.task_ttl_s)
+        task.record("created", state=task.state, visit=task.visit)
         self.tasks[task.id] = task
         if self._tasks_of is not None:
             self._tasks_of.setdefault(task.token_id, []).append(task)
+
+    def question_of(self, task: Task, key: str, occurrence: int) -> Question | None:
+        """The question of this name, whatever became of it; it must have been asked for when the book was opened."""
+        return next(
+            (
+                question
+                for question in self.questions.values()
+                if (question.task_id, question.key, question.occurrence) == (task.id, key, occurrence)
+            ),
+            None,
+        )
 
     def add_timer(self, timer: Timer) -> None:
         """Put a new timer in."""

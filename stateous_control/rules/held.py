@@ -10,9 +10,10 @@ from stateous_contract.codes import Refused
 from stateous_contract.messages import Schedule
 from stateous_contract.states import TokenStatus
 
-from stateous_control.graph.document import OWN_EVENTS, Transition
-from stateous_control.graph.routing import Unrouted, route
+from stateous_control.graph.document import OWN_EVENTS
+from stateous_control.graph.routing import Unrouted
 from stateous_control.rules.book import Book, Held, Task, Token
+from stateous_control.rules.children import choose
 from stateous_control.rules.moves import fail_token, move
 from stateous_control.rules.writes import Writes, apply_writes, check_writes
 
@@ -37,7 +38,7 @@ def hold(
     held = Held(
         id=None,
         token_id=token.id,
-        arrival=1 + max((other.arrival for other in book.held_of(token)), default=0),
+        arrival=1 + max((other.arrival for other in _of_family(book, book.root(token))), default=0),
         event=event,
         payload=payload,
         error=error,
@@ -57,29 +58,31 @@ def hold(
 
 
 def apply_held(book: Book, token: Token) -> None:
-    """Let everything that was held have its effect, in order of arrival, on the token as it is when its turn comes."""
-    for held in book.held_of(token):
-        held.is_deleted = True
-        _replay(book, token, held)
+    """Let everything that was held for the family have its effect, in order of arrival.
+
+    Each event meets its token as it is when its turn comes; one that was dropped meanwhile has none.
+    """
+    for held in sorted(_of_family(book, token), key=lambda held: held.arrival):
+        if not held.is_deleted:
+            held.is_deleted = True
+            _replay(book, book.tokens[held.token_id], held)
 
 
-def drop_held(book: Book, token: Token, reason: str) -> None:
-    """Drop everything that is held."""
-    for held in book.held_of(token):
-        held.is_deleted = True
-        book.log(token, "event_dropped", event=held.event, reason=reason)
+def _of_family(book: Book, token: Token) -> list[Held]:
+    return [held for member in book.family(token) for held in book.held_of(member)]
 
 
 def _replay(book: Book, token: Token, held: Held) -> None:
     try:
         writes = _still_fits(book, token, held)
-        found = _route(book, token, held, writes)
+        found = choose(book, token, held.event, held.payload, context=writes.merged)
     except _Dropped as dropped:
         book.log(token, "event_dropped", event=held.event, reason=dropped.reason)
         return
     if isinstance(found, Unrouted):
         book.log(token, "event_dropped", event=held.event, reason=found.sentence)
-        if found.is_ambiguous or held.event in OWN_EVENTS:
+        # What says why an attempt or a task ended must not be lost: the token has no other task.
+        if found.is_ambiguous or held.event in OWN_EVENTS or held.error is not None:
             fail_token(book, token, found.sentence)
         return
     book.log(token, "event_replayed", event=held.event)
@@ -105,14 +108,3 @@ def _still_fits(book: Book, token: Token, held: Held) -> Writes:
         return check_writes(book.machine(token), token, held.context, schedules)
     except Refused as refused:
         raise _Dropped(refused.sentence) from None
-
-
-def _route(book: Book, token: Token, held: Held, writes: Writes) -> Transition | Unrouted:
-    return route(
-        book.machine(token),
-        token.state,
-        held.event,
-        context=writes.merged,
-        payload=held.payload,
-        counts=token.events,
-    )

@@ -54,10 +54,10 @@ def remember(
     book.memory.append(MemoryWrite(*place, value))
     if value is None:
         book.memory_present.discard(place)
-        book.log(token, "memory_deleted", state=task.state, memory_key=key)
+        book.log(token, "memory_deleted", state=token.state, memory_key=key)
     else:
         book.memory_present.add(place)
-        book.log(token, "memory_set", state=task.state, memory_key=key)
+        book.log(token, "memory_set", state=token.state, memory_key=key)
 
 
 def _may_write(task: Task, attempt: int | None, supervisor: str | None, instance: str | None) -> bool:

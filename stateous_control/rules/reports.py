@@ -13,9 +13,10 @@ from stateous_contract.codes import Code, Refused
 from stateous_contract.messages import Report
 from stateous_contract.states import Move, TokenStatus
 
-from stateous_control.graph.routing import Unrouted, route
+from stateous_control.graph.routing import Unrouted
 from stateous_control.graph.schema import check_payload
 from stateous_control.rules.book import Book, Task, Token
+from stateous_control.rules.children import choose
 from stateous_control.rules.digests import digest_of
 from stateous_control.rules.failing import fail_attempt, requeue, retry_delay_s
 from stateous_control.rules.held import hold
@@ -73,7 +74,7 @@ def _apply_event(book: Book, token: Token, task: Task, outcome: Report) -> None:
     if event not in emits:
         reject(book, token, event, f"{token.state!r} emits {', '.join(emits) or 'nothing'}; not {event!r}")
     check_payload(machine, event, payload)
-    found = route(machine, token.state, event, context=writes.merged, payload=payload, counts=token.events)
+    found = choose(book, token, event, payload, context=writes.merged)
     if isinstance(found, Unrouted) and not found.is_ambiguous:
         reject(book, token, event, found.sentence)
     if token.status is TokenStatus.PAUSED:

@@ -7,11 +7,13 @@ from stateous_contract.codes import Code, Refused
 from stateous_contract.states import TokenStatus
 
 from stateous_control.graph.document import OWN_EVENTS
-from stateous_control.graph.routing import Unrouted, route
+from stateous_control.graph.routing import Unrouted
 from stateous_control.graph.schema import check_payload
-from stateous_control.rules.book import Book, Task, Token
-from stateous_control.rules.held import apply_held, drop_held, hold
-from stateous_control.rules.moves import cancel_token, fail_token, move
+from stateous_control.rules.book import Book, Token
+from stateous_control.rules.children import choose
+from stateous_control.rules.held import apply_held, hold
+from stateous_control.rules.moves import cancel_token, drop_held, fail_token, move
+from stateous_control.rules.pausing import keep_back, let_go
 from stateous_control.rules.rejections import reject
 
 
@@ -47,9 +49,7 @@ def _check_event(book: Book, token: Token, event: str, payload: Raw | None) -> N
 
 
 def _route(book: Book, token: Token, event: str, payload: Raw | None) -> None:
-    found = route(
-        book.machine(token), token.state, event, context=token.context, payload=payload, counts=token.events
-    )
+    found = choose(book, token, event, payload)
     if not isinstance(found, Unrouted):
         move(book, token, found, payload)
     elif found.is_ambiguous:
@@ -59,28 +59,42 @@ def _route(book: Book, token: Token, event: str, payload: Raw | None) -> None:
 
 
 def pause(book: Book, token: Token) -> None:
-    """Hold the token where it is: no event moves it, no timer fires, its task is not handed out (S3-08, S3-78).
+    """Hold the token and its children where they are: no event moves them, no timer fires, no task is handed out.
 
-    Claimed work goes on. Raises Refused: CHILD_TOKEN, TOKEN_NOT_ACTIVE.
+    S3-08, S3-78. Claimed work goes on. Raises Refused: CHILD_TOKEN, TOKEN_NOT_ACTIVE.
     """
-    _check_steerable(token, "paused")
+    check_steerable(token, "paused")
     if token.status is not TokenStatus.ACTIVE:
         _refuse(token, "paused", "an active")
+    for member in book.family(token):
+        if member.status is TokenStatus.ACTIVE:
+            _pause(book, member)
+
+
+def _pause(book: Book, token: Token) -> None:
     token.status, token.paused_at = TokenStatus.PAUSED, book.now
     book.log(token, "paused")
     for task in book.live_tasks(token):
-        task.held_ready_at, task.ready_at = task.ready_at, None
-        _note_request(task)
+        keep_back(task)
+        task.generation += 1
+        task.record("pause_requested", by="token")
 
 
 def resume(book: Book, token: Token) -> None:
-    """Let the token go on: timers get the pause back, tasks their place in the queue, held events their turn.
+    """Let the token and its children go on: timers get the pause back, tasks their place, held events their turn.
 
     Raises Refused: CHILD_TOKEN, TOKEN_NOT_ACTIVE.
     """
-    _check_steerable(token, "resumed")
+    check_steerable(token, "resumed")
     if token.status is not TokenStatus.PAUSED:
         _refuse(token, "resumed", "a paused")
+    for member in book.family(token):
+        if member.status is TokenStatus.PAUSED:
+            _resume(book, member)
+    apply_held(book, token)
+
+
+def _resume(book: Book, token: Token) -> None:
     paused_at = token.paused_at
     assert paused_at is not None
     for timer in book.timers_of(token):
@@ -89,24 +103,23 @@ def resume(book: Book, token: Token) -> None:
     token.status, token.paused_at = TokenStatus.ACTIVE, None
     book.log(token, "resumed")
     for task in book.live_tasks(token):
-        task.ready_at, task.held_ready_at = task.held_ready_at, None
-        _note_request(task)
-    apply_held(book, token)
+        let_go(book, token, task)
 
 
 def cancel(book: Book, token: Token) -> None:
-    """End the token for good, with its task, timers, memory and everything that was held.
+    """End the token for good, with its children, task, timers, memory and everything that was held.
 
     Raises Refused: CHILD_TOKEN, TOKEN_NOT_ACTIVE.
     """
-    _check_steerable(token, "cancelled")
+    check_steerable(token, "cancelled")
     if token.status.is_final:
         _refuse(token, "cancelled", "an active or a paused")
     drop_held(book, token, "the token is cancelled")
     cancel_token(book, token)
 
 
-def _check_steerable(token: Token, what: str) -> None:
+def check_steerable(token: Token, what: str) -> None:
+    """Raise Refused(CHILD_TOKEN) for a token that is a part of another; `what` would be done to it."""
     if token.parent is not None:
         sentence = f"{token.name!r} is part of {token.parent!r} and is {what} with it, never alone"
         raise Refused(Code.CHILD_TOKEN, sentence)
@@ -115,9 +128,3 @@ def _check_steerable(token: Token, what: str) -> None:
 def _refuse(token: Token, what: str, which: str) -> None:
     sentence = f"{token.name!r} is {token.status.value}; {which} token can be {what}"
     raise Refused(Code.TOKEN_NOT_ACTIVE, sentence)
-
-
-def _note_request(task: Task) -> None:
-    """A pause or its end is a person's change of the task (T20): whoever looked at it before has an old picture."""
-    task.generation += 1
-    task.is_changed = True

@@ -5,8 +5,9 @@ from __future__ import annotations
 from stateous_contract.states import TokenStatus
 
 from stateous_control.graph.document import TIMEOUT
-from stateous_control.graph.routing import Unrouted, route
+from stateous_control.graph.routing import Unrouted
 from stateous_control.rules.book import Book, Timer, Token
+from stateous_control.rules.children import choose
 from stateous_control.rules.moves import fail_token, move, raise_own_event
 from stateous_control.rules.rejections import log_rejected
 
@@ -29,14 +30,7 @@ def fire_timer(book: Book, timer: Timer) -> bool:
 
 
 def _fire_routine_timer(book: Book, token: Token, timer: Timer) -> None:
-    found = route(
-        book.machine(token),
-        token.state,
-        timer.event,
-        context=token.context,
-        payload=timer.payload,
-        counts=token.events,
-    )
+    found = choose(book, token, timer.event, timer.payload)
     if not isinstance(found, Unrouted):
         move(book, token, found, timer.payload)
     elif found.is_ambiguous:

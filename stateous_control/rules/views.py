@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -11,11 +12,17 @@ from stateous_contract.states import TaskStatus, status_of
 
 from stateous_control.rules.book import Task, Token
 
+STEP_GOES_ON: Final = "after the current step"
+"""What a paused token is while a worker holds its task (S1-69)."""
+
 _encode = msgspec.json.Encoder().encode
 
 
-def token_view(token: Token) -> TokenView:
-    """Return the token as it stands on the wire (A.2); the context's values are the texts that they came as."""
+def token_view(token: Token, *, is_pausing: bool = False) -> TokenView:
+    """Return the token as it stands on the wire (A.2); the context's values are the texts that they came as.
+
+    `is_pausing`: it is paused, and a worker still holds its task.
+    """
     return TokenView(
         token=token.name,
         state=token.state,
@@ -24,6 +31,7 @@ def token_view(token: Token) -> TokenView:
         context=Raw(_encode(token.context)),
         entered_at=stamp(token.entered_at),
         parent=UNSET if token.parent is None else token.parent,
+        pausing=STEP_GOES_ON if is_pausing else UNSET,
     )
 
 

@@ -14,13 +14,17 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
+from stateous_contract.codes import Code, Refused
 from stateous_contract.states import TaskState, TokenStatus
 
 from stateous_control.graph.document import Graph
 from stateous_control.graph.loading import load_text
+from stateous_control.rules.access import OPEN, Access
 from stateous_control.rules.book import Book, Held, Task, Timer, Token
+from stateous_control.rules.children import names_ahead
 from stateous_control.store.pool import Row, Session
 from stateous_control.store.statements import statements
+from stateous_control.store.supervised import Supervised, read_supervised
 
 RETRY_DELAY_S_MAX: Final = 60.0
 _IDS_AT_ONCE: Final = 500
@@ -32,28 +36,39 @@ _COUNTS: Final = msgspec.json.Decoder(dict[str, int])
 class Wanted:
     """What a book is to be opened for. A name or task that does not exist is simply not in the book.
 
+    `scoped` are tasks that are opened only if they belong to this owner.
     `memory` names keys of memory (task, key) and `keys` idempotency keys (owner, name, key) whose presence matters.
     `starts` and `moves` are how many tokens may be started and how often a token may enter a state; held events come on
-    top. `needs_timers` is False where no task can end, `needs_leases` where no lease is judged.
+    top. `births` are the names that the children of a started token may get at once. `needs_timers` is False where no
+    task can end, `needs_leases` where no lease is judged.
     """
 
     tasks: set[int] = field(default_factory=set)
+    scoped: set[tuple[int, str]] = field(default_factory=set)
     token_ids: set[int] = field(default_factory=set)
     names: set[tuple[str, str]] = field(default_factory=set)
     memory: set[tuple[int, str]] = field(default_factory=set)
     keys: set[tuple[str, str, str]] = field(default_factory=set)
+    births: set[tuple[str, str]] = field(default_factory=set)
+    supervision: Supervised = field(default_factory=Supervised)
     starts: int = 0
     moves: int = 0
     needs_timers: bool = False
     needs_leases: bool = False
 
-    def add(self, other: Wanted) -> None:
-        """Take in what another operation of the same transaction wants."""
-        self.tasks |= other.tasks
+    def add(self, other: Wanted, owners: frozenset[str] | None = None) -> None:
+        """Take in what another operation of the same transaction wants; None stands for all owners."""
+        if owners is None:
+            self.tasks |= other.tasks
+        else:
+            self.scoped |= {(task, owner) for task in other.tasks for owner in owners}
+        self.scoped |= other.scoped
         self.token_ids |= other.token_ids
         self.names |= other.names
         self.memory |= other.memory
         self.keys |= other.keys
+        self.births |= other.births
+        self.supervision.add(other.supervision)
         self.starts += other.starts
         self.moves += other.moves
         self.needs_timers = self.needs_timers or other.needs_timers
@@ -62,12 +77,42 @@ class Wanted:
 
 @dataclass(slots=True)
 class OpenBook:
-    """A book with what the store must remember to write it back: contexts and pauses as they were read."""
+    """A book with what the store must remember to write it back: contexts and pauses as they were read.
+
+    `access` is the caller whose operation is being applied: what is not its own it does not find.
+    """
 
     book: Book
     names: dict[tuple[str, str], Token]
     contexts: dict[int, str]
     statuses: dict[int, TokenStatus]
+    access: Access = OPEN
+
+    def token(self, owner: str, name: str) -> Token:
+        """Return the token of exactly this name, if it exists for the caller. Raises `Refused`."""
+        token = self.names.get((owner, name.lower()))
+        if token is None or token.name != name or not self.access.covers(owner):
+            raise Refused(Code.TOKEN_NOT_FOUND, f"there is no token {name!r}")
+        return token
+
+    def task(self, task_id: int) -> Task:
+        """Return the task of this id, if it exists for the caller. Raises `Refused`."""
+        task = self.book.tasks.get(task_id)
+        if task is None or not self.access.covers_task(self.book.tokens[task.token_id].owner, task.state):
+            raise Refused(Code.TASK_NOT_FOUND, f"there is no task {task_id}")
+        return task
+
+
+async def keep_own(session: Session, wanted: Wanted) -> None:
+    """Let a book be opened for those of the `scoped` tasks that belong to their owner; the others are not touched.
+
+    A statement of its own, and only where callers have keys: the owner of a task never changes.
+    """
+    if wanted.scoped:
+        rows = await session.fetch(
+            statements.own_tasks, [task for task, _ in wanted.scoped], [owner for _, owner in wanted.scoped]
+        )
+        wanted.tasks |= {row["id"] for row in rows}
 
 
 class Ids:
@@ -96,25 +141,32 @@ class Shelf:
     Args:
         releases_max: releases of a dead host before each counts as a failure.
         retry_delay_s: what the first retry waits, doubled for each further failure; 0 retries at once.
+        task_ttl_s: how long a task may live before it expires, None for ever.
 
     """
 
-    def __init__(self, *, releases_max: int, retry_delay_s: float = 1.0) -> None:
+    def __init__(
+        self, *, releases_max: int, retry_delay_s: float = 1.0, task_ttl_s: float | None = None
+    ) -> None:
         self.graphs: dict[str, Graph] = {}
         self._releases_max = releases_max
         self._retry_delay_s = retry_delay_s
+        self._task_ttl_s = task_ttl_s
+        self._ids_per_move = 1
+        self._has_children = False
         self._task_ids = Ids(statements.reserve_task_ids)
         self._token_ids = Ids(statements.reserve_token_ids)
+        self._question_ids = Ids(statements.reserve_question_ids)
+
+    def keep(self, graph: Graph) -> None:
+        """Have a graph ready for the tokens that move by it."""
+        self.graphs[graph.checksum] = graph
+        self._ids_per_move = max(self._ids_per_move, graph.ids_per_move)
+        self._has_children = self._has_children or graph.has_children
 
     async def open(self, session: Session, wanted: Wanted) -> OpenBook:
         """Lock, then read. The book's time is read after the locks, so it is never before another's last change."""
-        rows = await session.fetch(
-            statements.lock_tokens,
-            sorted(wanted.tasks),
-            sorted(wanted.token_ids),
-            [owner for owner, _ in wanted.names],
-            [name for _, name in wanted.names],
-        )
+        rows = await _lock(session, wanted)
         tokens = {row["id"]: _token(row) for row in rows}
         await self._load_graphs(session, {token.graph for token in tokens.values()} - self.graphs.keys())
         tasks = await session.fetch(statements.read_tasks, list(tokens), sorted(wanted.tasks))
@@ -125,19 +177,34 @@ class Shelf:
             token_ids=iter(self._token_ids),
             retry_delay_s=self._delays(),
             releases_max=self._releases_max,
+            question_ids=iter(self._question_ids),
+            task_ttl_s=self._task_ttl_s,
             tokens=tokens,
+            named={(token.owner, token.name.lower()): token for token in tokens.values()},
             tasks={row["id"]: _task(row) for row in tasks if row["id"] is not None},
         )
         opened = OpenBook(
             book,
-            {(token.owner, token.name.lower()): token for token in tokens.values()},
+            book.named,
             {row["id"]: row["context"] for row in rows},
             {token.id: token.status for token in tokens.values()},
         )
         await self._read_more(session, wanted, opened)
-        await self._task_ids.ensure(session, wanted.starts + wanted.moves + len(book.held))
-        await self._token_ids.ensure(session, wanted.starts)
+        await self._read_names(session, wanted, book)
+        entries = wanted.starts + wanted.moves + len(book.held)
+        await self._task_ids.ensure(session, entries * self._ids_per_move)
+        births = entries * self._ids_per_move if self._has_children else 0
+        await self._token_ids.ensure(session, wanted.starts + births)
+        await self._question_ids.ensure(session, wanted.supervision.asks)
         return opened
+
+    async def _read_names(self, session: Session, wanted: Wanted, book: Book) -> None:
+        """Find out which names that children may get are taken; where nobody can get any it costs nothing."""
+        ahead = wanted.births | names_ahead(book) if self._has_children else wanted.births
+        if ahead:
+            owners, names = zip(*sorted(ahead), strict=True)
+            rows = await session.fetch(statements.taken_names, list(owners), list(names))
+            book.names_taken = {(row["owner"], row["name"]) for row in rows}
 
     async def _read_more(self, session: Session, wanted: Wanted, opened: OpenBook) -> None:
         book = opened.book
@@ -158,6 +225,7 @@ class Shelf:
                 [key for _, key in places],
             )
             book.memory_present = {(row["token_id"], row["state"], row["key"]) for row in rows}
+        await read_supervised(session, wanted.supervision, book)
         if wanted.keys:
             used = [
                 (opened.names[owner, name.lower()].id, key)
@@ -172,12 +240,23 @@ class Shelf:
     async def _load_graphs(self, session: Session, missing: set[str]) -> None:
         if missing:
             for row in await session.fetch(statements.graph_documents, sorted(missing)):
-                self.graphs[row["checksum"]] = load_text(row["document"])
+                self.keep(load_text(row["document"]))
 
     def _delays(self) -> list[float]:
         """The waits by failures so far, each with its own bit of chance, so that retries do not come in step."""
         spread = random.uniform(0.75, 1.25)  # noqa: S311 - spreads load, nothing secret
         return [min(RETRY_DELAY_S_MAX, self._retry_delay_s * 2**n) * spread for n in range(12)]
+
+
+async def _lock(session: Session, wanted: Wanted) -> list[Row]:
+    """Lock tokens in id order, then the children of those that have some (ADR 6)."""
+    tasks = sorted(wanted.tasks)
+    owners, names = [owner for owner, _ in wanted.names], [name for _, name in wanted.names]
+    rows = await session.fetch(statements.lock_tokens, tasks, sorted(wanted.token_ids), owners, names)
+    roots = [row["id"] for row in rows if row["has_children"]]
+    if not roots:
+        return rows
+    return [*rows, *await session.fetch(statements.lock_children, tasks, owners, names, roots)]
 
 
 def _raw(text: str | None) -> Raw | None:
@@ -203,6 +282,10 @@ def _token(row: Row) -> Token:
         visits=_COUNTS.decode(row["visits"]),
         events=_COUNTS.decode(row["events"]),
         parent=row["parent"],
+        parent_id=row["parent_id"],
+        root_id=row["root_id"],
+        is_current=row["is_current"],
+        has_children=row["has_children"],
         paused_at=row["paused_at"],
     )
 
@@ -228,6 +311,12 @@ def _task(row: Row) -> Task:
         is_suspect=values[16],
         report_attempt=values[17],
         report_digest=values[18],
+        pause_requested_at=values[19],
+        expires_at=values[20],
+        log_seq=values[21],
+        version=values[22],
+        saved_bytes=values[23],
+        retried_from=values[24],
     )
 
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from stateous_control.store.pool import Mode, Pool, Row, Session
 from stateous_control.store.statements import statements
 
+Owners = list[str] | None
+"""Whose rows exist for the caller; None is everybody's."""
+
 
 @dataclass(frozen=True, slots=True)
 class Counted:
@@ -22,21 +25,29 @@ async def find_token(pool: Pool, owner: str, name: str) -> Row | None:
     return rows[0] if rows else None
 
 
-async def list_tokens(pool: Pool, status: str | None, parent: str | None, most: int) -> list[Row]:
+async def list_tokens(
+    pool: Pool, status: str | None, parent: str | None, most: int, owners: Owners = None
+) -> list[Row]:
     """Return the tokens that moved last."""
     return await pool.run(
-        lambda session: session.fetch(statements.list_tokens, status, parent, most), Mode.PLAIN
+        lambda session: session.fetch(statements.list_tokens, status, parent, most, owners), Mode.PLAIN
     )
 
 
 async def page_tokens(
-    pool: Pool, status: str | None, parent: str | None, most: int, before: int | None
+    pool: Pool,
+    status: str | None,
+    parent: str | None,
+    most: int,
+    before: int | None,
+    *,
+    owners: Owners = None,
 ) -> Counted:
     """Return the tokens started before token id `before`, newest first, and how many the whole list has."""
 
     async def read(session: Session) -> Counted:
-        rows = await session.fetch(statements.page_tokens, status, parent, most, before)
-        total = await session.fetch(statements.count_tokens, status, parent)
+        rows = await session.fetch(statements.page_tokens, status, parent, most, before, owners)
+        total = await session.fetch(statements.count_tokens, status, parent, owners)
         return Counted(rows, total[0]["total"])
 
     return await pool.run(read, Mode.SNAPSHOT)
@@ -70,14 +81,16 @@ async def page_history(pool: Pool, owner: str, name: str, after: int, most: int)
     return await pool.run(read, Mode.SNAPSHOT)
 
 
-async def supervisors(pool: Pool, live_s: float) -> list[Row]:
+async def supervisors(pool: Pool, live_s: float, owners: Owners = None) -> list[Row]:
     """Return every supervisor heard of; one not heard for `live_s` counts as away."""
-    return await pool.run(lambda session: session.fetch(statements.list_supervisors, live_s), Mode.PLAIN)
+    return await pool.run(
+        lambda session: session.fetch(statements.list_supervisors, live_s, owners), Mode.PLAIN
+    )
 
 
-async def queues(pool: Pool, live_s: float) -> list[Row]:
+async def queues(pool: Pool, live_s: float, owners: Owners = None) -> list[Row]:
     """Return the work of each state that has any."""
-    return await pool.run(lambda session: session.fetch(statements.queue_depths, live_s), Mode.PLAIN)
+    return await pool.run(lambda session: session.fetch(statements.queue_depths, live_s, owners), Mode.PLAIN)
 
 
 async def ask(pool: Pool, wait_s: float) -> None:

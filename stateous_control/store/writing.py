@@ -13,6 +13,7 @@ from stateous_control.rules.book import Book, Held, Task, Timer, Token
 from stateous_control.store.books import OpenBook
 from stateous_control.store.pool import Session
 from stateous_control.store.statements import statements
+from stateous_control.store.supervised import write_supervised
 
 
 async def write_back(session: Session, opened: OpenBook) -> None:
@@ -22,18 +23,28 @@ async def write_back(session: Session, opened: OpenBook) -> None:
     await _write_tasks(session, book)
     await _write_timers(session, opened)
     await _write_held(session, book)
-    if book.entries:
+    await _write_lines(session, book)
+    await write_supervised(session, book)
+    await _write_memory(session, book)
+    if book.keys_new:
+        await _insert(session, statements.insert_keys, book.keys_new)
+
+
+async def _write_lines(session: Session, book: Book) -> None:
+    lines = [(task.id, entry) for task in book.tasks.values() for entry in task.entries]
+    if book.entries or lines:
         await session.fetch(
             statements.insert_history,
             [entry.token_id for entry in book.entries],
             [entry.seq for entry in book.entries],
             [entry.kind for entry in book.entries],
-            [msgspec.json.encode(entry.data).decode() for entry in book.entries],
+            [_json(entry.data) for entry in book.entries],
             book.now,
+            [task for task, _ in lines],
+            [entry.seq for _, entry in lines],
+            [entry.kind for _, entry in lines],
+            [_json(entry.data) for _, entry in lines],
         )
-    await _write_memory(session, book)
-    if book.keys_new:
-        await _insert(session, statements.insert_keys, book.keys_new)
 
 
 async def _insert(session: Session, statement: str, rows: Sequence[Sequence[Any]]) -> None:
@@ -50,6 +61,12 @@ async def _write_tokens(session: Session, opened: OpenBook) -> None:
     await _insert(session, statements.insert_tokens, [_whole_token(token) for token in fresh])
     changed = [token for token in tokens if token.is_changed and not token.is_new]
     await _insert(session, statements.update_tokens, [_changed_token(token, opened) for token in changed])
+    kin = [
+        (token.id, token.has_children, _current_root(token))
+        for token in tokens
+        if token.is_kin_changed and not token.is_new
+    ]
+    await _insert(session, statements.update_kin, kin)
 
 
 def _whole_token(token: Token) -> tuple[Any, ...]:
@@ -72,7 +89,15 @@ def _whole_token(token: Token) -> tuple[Any, ...]:
         _json(token.events),
         token.parent,
         token.paused_at,
+        token.parent_id,
+        token.root_id,
+        _current_root(token),
+        token.has_children,
     )
+
+
+def _current_root(token: Token) -> int | None:
+    return token.root_id if token.is_current else None
 
 
 def _changed_token(token: Token, opened: OpenBook) -> tuple[Any, ...]:
@@ -96,7 +121,7 @@ def _changed_token(token: Token, opened: OpenBook) -> tuple[Any, ...]:
 
 async def _write_tasks(session: Session, book: Book) -> None:
     fresh = [task for task in book.tasks.values() if task.is_new]
-    await _insert(session, statements.insert_tasks, [_new_task(task) for task in fresh])
+    await _insert(session, statements.insert_tasks, [_new_task(task, book) for task in fresh])
     # A task that something happened to before its transaction ended is rare: it is written twice.
     changed = [
         task for task in book.tasks.values() if (task.is_changed and not task.is_new) or _is_used(task)
@@ -108,8 +133,22 @@ def _is_used(task: Task) -> bool:
     return task.is_new and (task.current_state is not TaskState.PENDING or task.generation > 1)
 
 
-def _new_task(task: Task) -> tuple[Any, ...]:
-    return (task.id, task.token_id, task.state, task.visit, task.retries, task.ready_at, task.held_ready_at)
+def _new_task(task: Task, book: Book) -> tuple[Any, ...]:
+    return (
+        task.id,
+        task.token_id,
+        task.state,
+        task.visit,
+        task.retries,
+        task.ready_at,
+        task.held_ready_at,
+        book.tokens[task.token_id].owner,
+        task.log_seq,
+        task.expires_at,
+        task.retried_from,
+        task.saved_bytes,
+        book.tokens[task.token_id].root_id,
+    )
 
 
 def _changed_task(task: Task) -> tuple[Any, ...]:
@@ -128,6 +167,10 @@ def _changed_task(task: Task) -> tuple[Any, ...]:
         task.is_suspect,
         task.report_attempt,
         task.report_digest,
+        task.log_seq,
+        task.pause_requested_at,
+        task.saved_bytes,
+        _text(task.new_decisions),
     )
 
 
@@ -136,7 +179,11 @@ async def _write_timers(session: Session, opened: OpenBook) -> None:
     kept = [timer for timer in book.timers if not timer.is_deleted]
     stopped = {token.id for token in book.tokens.values() if token.status is TokenStatus.PAUSED}
     turned = {token.id for token in book.tokens.values() if _is_turned(token, opened)}
-    fresh = [_new_timer(timer, is_stopped=timer.token_id in stopped) for timer in kept if timer.is_new]
+    fresh = [
+        (*_new_timer(timer, is_stopped=timer.token_id in stopped), book.tokens[timer.token_id].root_id)
+        for timer in kept
+        if timer.is_new
+    ]
     await _insert(session, statements.insert_timers, fresh)
     moved = [
         (timer.id, timer.due_at, timer.token_id in stopped)

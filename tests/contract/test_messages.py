@@ -22,7 +22,14 @@ ALL = sorted(
     ),
     key=lambda m: m.__name__,
 )
-BUILDERS: dict[Any, Any] = {Raw: Raw(b'{"n":1.0}'), str: "x", int: 7, float: 1.5, bool: True}
+BUILDERS: dict[Any, Any] = {
+    Raw: Raw(b'{"n":1.0}'),
+    str: "x",
+    int: 7,
+    float: 1.5,
+    bool: True,
+    messages.Wait: messages.Wait(kind="pause"),
+}
 
 
 def sample(kind: type[Message]) -> Message:

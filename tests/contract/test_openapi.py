@@ -11,6 +11,7 @@ from conformance.description import answer_fault, document
 from stateous_contract import limits, messages
 from stateous_contract.codes import Code
 
+from stateous_control.engine import people
 from stateous_control.http.routes import ROUTES
 
 DESCRIBED = {
@@ -36,6 +37,18 @@ MESSAGES = {
     "Health": messages.Health,
     "HistoryEntry": messages.HistoryEntry,
     "Refusal": messages.Refusal,
+    "GivenAnswer": messages.GivenAnswer,
+    "PassedStep": messages.PassedStep,
+    "Checkpoint": messages.Checkpoint,
+    "Standing": messages.Standing,
+    "Ask": messages.Ask,
+    "Asked": messages.Asked,
+    "Park": messages.Park,
+    "Parked": messages.Parked,
+    "Task": people.TaskView,
+    "Question": people.QuestionView,
+    "LogEntry": people.LogEntry,
+    "CheckpointView": people.CheckpointView,
 }
 LATER = {"Claim": {"versions"}}  # Fields that wait for a feature that no control plane lists yet.
 

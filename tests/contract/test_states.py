@@ -20,14 +20,14 @@ from stateous_contract.states import (
 )
 
 PICTURE = """
-             claim   report_event report_waiting fail_retry fail_final release event_emitted token_left expire
-pending      running -            -              -          -          -       -             cancelled  expired
-running      -       completed    parked         pending    failed     pending completed     cancelled  expired
-parked       running completed    -              pending    failed     -       completed     cancelled  expired
-completed    -       -            -              -          -          -       -             -          -
-failed       -       -            -              -          -          -       -             -          -
-expired      -       -            -              -          -          -       -             -          -
-cancelled    -       -            -              -          -          -       -             -          -
+             claim   report_event report_waiting fail_retry fail_final release event_emitted token_left expire ask     park_paused  wait_over  resume
+pending      running -            -              -          -          -       -             cancelled  expired -       -            -          -
+running      -       completed    parked         pending    failed     pending completed     cancelled  expired parked  parked       -          -
+parked       running completed    -              pending    failed     -       completed     cancelled  expired -       -            parked     parked
+completed    -       -            -              -          -          -       -             -          -       -       -            -          -
+failed       -       -            -              -          -          -       -             -          -       -       -            -          -
+expired      -       -            -              -          -          -       -             -          -       -       -            -          -
+cancelled    -       -            -              -          -          -       -             -          -       -       -            -          -
 """
 HEAD, *LINES = [line.split() for line in PICTURE.strip().splitlines()]
 CELLS = {(line[0], move): goal for line in LINES for move, goal in zip(HEAD, line[1:], strict=True)}

@@ -28,6 +28,12 @@ CREATE TABLE tokens (
   graph           text NOT NULL REFERENCES graphs (checksum),
   workflow        text NOT NULL,
   parent          text,
+  parent_id       bigint,
+  -- The token that a child's family began with; NULL for a token that is nobody's child.
+  root_id         bigint,
+  -- The same while the parent is in the visit that started the child, then NULL.
+  current_root    bigint,
+  has_children    boolean NOT NULL DEFAULT false,
   state           text NOT NULL,
   status          text NOT NULL CHECK (status IN ('active', 'paused', 'completed', 'failed', 'cancelled')),
   visit           integer NOT NULL,
@@ -46,10 +52,12 @@ CREATE UNIQUE INDEX tokens_name_key ON tokens (owner, lower(name));
 -- update: one without it writes to every index.
 CREATE INDEX tokens_by_status ON tokens (status, id);
 CREATE INDEX tokens_parent ON tokens (parent) WHERE parent IS NOT NULL;
+CREATE INDEX tokens_family ON tokens (current_root) WHERE current_root IS NOT NULL;
 
 CREATE TABLE tasks (
   id             bigint PRIMARY KEY,
   token_id       bigint REFERENCES tokens (id),
+  root_id        bigint,
   state          text NOT NULL,
   visit          integer NOT NULL,
   current_state  text NOT NULL DEFAULT 'pending' CHECK (current_state IN
@@ -75,10 +83,10 @@ CREATE INDEX tasks_claimable ON tasks (state, ready_at, id) WHERE ready_at IS NO
 CREATE INDEX tasks_unexplained ON tasks (id) WHERE current_state = 'parked' AND watchdog_stop_reason IS NULL;
 CREATE INDEX tasks_live_by_token ON tasks (token_id) WHERE current_state IN ('pending', 'running', 'parked');
 
--- No index on the time, so that a renewal is a HOT update.
+-- No index on the time, so that a renewal is a HOT update. lock_id is the token whose row is the lock: the root's.
 CREATE TABLE leases (
   task_id    bigint PRIMARY KEY,
-  token_id   bigint,
+  lock_id    bigint,
   attempt    integer NOT NULL,
   supervisor text NOT NULL,
   instance   text,
@@ -88,6 +96,7 @@ CREATE TABLE leases (
 CREATE TABLE timers (
   id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   token_id bigint NOT NULL REFERENCES tokens (id),
+  root_id  bigint,
   kind     text NOT NULL CHECK (kind IN ('timeout', 'timer')),
   event    text NOT NULL,
   payload  text,

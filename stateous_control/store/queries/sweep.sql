@@ -23,17 +23,19 @@ SELECT clock_timestamp() AS now, seen.no_sweep_before > clock_timestamp() AS is_
 FROM seen;
 
 -- name: ended_leases
--- Lock leases that have ended with their tokens, passing over what others hold; none after an outage nobody looked into.
+-- Lock leases that have ended with their locks (a token, of a child its root), passing over what others hold; none
+-- after an outage that nobody looked into.
 -- $1 most, $2 seconds that count as an outage, $3 tasks to leave out.
-SELECT l.task_id, l.token_id FROM leases l JOIN tokens k ON k.id = l.token_id
+SELECT l.task_id, l.lock_id FROM leases l JOIN tokens k ON k.id = l.lock_id
 WHERE l.until < clock_timestamp() AND l.task_id <> ALL ($3::bigint[]) AND EXISTS (
   SELECT 1 FROM settings s WHERE s.no_sweep_before <= clock_timestamp()
     AND s.seen_at >= clock_timestamp() - $2::float8 * interval '1 second')
 LIMIT $1 FOR NO KEY UPDATE OF k SKIP LOCKED FOR UPDATE OF l SKIP LOCKED;
 
 -- name: due_timers
--- Lock the tokens of timers that are due, oldest first, passing over what others hold. $1 most, $2 timers to leave out.
-SELECT m.id, m.token_id FROM timers m JOIN tokens k ON k.id = m.token_id
+-- Lock the tokens of timers that are due (of a child its root), oldest first, passing over what others hold.
+-- $1 most, $2 timers to leave out.
+SELECT m.id, k.id AS lock_id FROM timers m JOIN tokens k ON k.id = coalesce(m.root_id, m.token_id)
 WHERE m.due_at <= statement_timestamp() AND NOT m.is_stopped AND m.id <> ALL ($2::bigint[])
 ORDER BY m.due_at, m.id LIMIT $1 FOR NO KEY UPDATE OF k SKIP LOCKED;
 
@@ -48,11 +50,11 @@ DELETE FROM supervisors WHERE last_seen < clock_timestamp() - interval '7 days';
 
 -- name: attend
 -- Note when supervisors were last heard, what they serve, and their version.
-INSERT INTO supervisors (name, instance, states, last_seen)
-SELECT a.name, a.instance, string_to_array(a.states, chr(10)), clock_timestamp()
-FROM unnest($1::text[], $2::text[], $3::text[]) AS a (name, instance, states)
-ORDER BY a.name, a.instance
-ON CONFLICT (name, instance) DO UPDATE SET last_seen = excluded.last_seen,
+INSERT INTO supervisors (name, instance, states, scope, last_seen)
+SELECT a.name, a.instance, string_to_array(a.states, chr(10)), a.scope, clock_timestamp()
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS a (name, instance, states, scope)
+ORDER BY a.name, a.instance, a.scope
+ON CONFLICT (name, instance, scope) DO UPDATE SET last_seen = excluded.last_seen,
   states = CASE WHEN excluded.states = '{}' THEN supervisors.states ELSE excluded.states END;
 
 -- name: notify

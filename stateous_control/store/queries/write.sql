@@ -1,10 +1,11 @@
 -- name: insert_tokens
 -- New tokens, sorted by name, so that two writers never wait for each other in a ring.
 INSERT INTO tokens (id, owner, name, graph, workflow, state, status, visit, context, entered_at, entered_by,
-  entered_payload, entered_error, seq, visits, events, parent, paused_at)
+  entered_payload, entered_error, seq, visits, events, parent, paused_at, parent_id, root_id, current_root,
+  has_children)
 SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::int[],
   $9::text[], $10::timestamptz[], $11::text[], $12::text[], $13::text[], $14::bigint[], $15::text[], $16::text[],
-  $17::text[], $18::timestamptz[]);
+  $17::text[], $18::timestamptz[], $19::bigint[], $20::bigint[], $21::bigint[], $22::boolean[]);
 
 -- name: update_tokens
 -- Changed tokens; a context that did not change is passed as NULL and not written again.
@@ -17,19 +18,26 @@ FROM unnest($1::bigint[], $2::text[], $3::text[], $4::int[], $5::text[], $6::tim
     paused_at)
 WHERE k.id = n.id;
 
+-- name: update_kin
+-- Tokens that got their first children, and children whose parent has left their visit.
+UPDATE tokens k SET has_children = n.has_children, current_root = n.current_root
+FROM unnest($1::bigint[], $2::boolean[], $3::bigint[]) AS n (id, has_children, current_root) WHERE k.id = n.id;
+
 -- name: insert_tasks
 -- New tasks, as they are when nothing has happened to them yet.
-INSERT INTO tasks (id, token_id, state, visit, retries, ready_at, held_ready_at)
+INSERT INTO tasks (id, token_id, state, visit, retries, ready_at, held_ready_at, owner, log_seq, expires_at,
+  retried_from, saved_bytes, root_id)
 SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::int[], $5::int[], $6::timestamptz[],
-  $7::timestamptz[]);
+  $7::timestamptz[], $8::text[], $9::bigint[], $10::timestamptz[], $11::bigint[], $12::bigint[], $13::bigint[]);
 
 -- name: update_tasks
 -- Changed tasks, and the end of the lease of each that runs no more.
 WITH n AS MATERIALIZED (
   SELECT * FROM unnest($1::bigint[], $2::text[], $3::int[], $4::int[], $5::bigint[], $6::timestamptz[], $7::text[],
-      $8::timestamptz[], $9::text[], $10::text[], $11::int[], $12::boolean[], $13::int[], $14::text[])
+      $8::timestamptz[], $9::text[], $10::text[], $11::int[], $12::boolean[], $13::int[], $14::text[],
+      $15::bigint[], $16::timestamptz[], $17::bigint[], $18::text[])
     AS n (id, current_state, attempt, failures, generation, ready_at, reason, held_ready_at, supervisor, instance,
-      releases, is_suspect, report_attempt, report_digest)
+      releases, is_suspect, report_attempt, report_digest, log_seq, pause_requested_at, saved_bytes, decisions)
 ), over AS (
   SELECT l.task_id FROM n JOIN leases l ON l.task_id = n.id WHERE n.current_state <> 'running'
   ORDER BY l.task_id FOR UPDATE OF l
@@ -39,14 +47,16 @@ WITH n AS MATERIALIZED (
 UPDATE tasks t SET current_state = n.current_state, attempt = n.attempt, failures = n.failures,
   generation = n.generation, ready_at = n.ready_at, watchdog_stop_reason = n.reason, held_ready_at = n.held_ready_at,
   supervisor = n.supervisor, instance = n.instance, releases = n.releases, is_suspect = n.is_suspect,
-  report_attempt = n.report_attempt, report_digest = n.report_digest
+  report_attempt = n.report_attempt, report_digest = n.report_digest, log_seq = n.log_seq,
+  pause_requested_at = n.pause_requested_at, saved_bytes = n.saved_bytes,
+  locked_decisions = coalesce(n.decisions, t.locked_decisions)
 FROM n WHERE t.id = n.id;
 
 -- name: insert_timers
 -- New timers.
-INSERT INTO timers (token_id, kind, event, payload, due_at, set_at, is_stopped)
+INSERT INTO timers (token_id, kind, event, payload, due_at, set_at, is_stopped, root_id)
 SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::timestamptz[],
-  $7::boolean[]);
+  $7::boolean[], $8::bigint[]);
 
 -- name: update_timers
 -- Timers that were moved, stopped or set going again.
@@ -68,10 +78,53 @@ SELECT * FROM unnest($1::bigint[], $2::int[], $3::text[], $4::text[], $5::bigint
 DELETE FROM held_events h USING unnest($1::bigint[]) AS n (id) WHERE h.id = n.id;
 
 -- name: insert_history
--- New lines of history.
+-- New lines of tokens' histories ($1 … $4), and of tasks' logs ($6 … $9).
+WITH logged AS (
+  INSERT INTO task_log (task_id, sequence_num, at, kind, data)
+  SELECT n.task_id, n.seq, $5, n.kind, n.data
+  FROM unnest($6::bigint[], $7::bigint[], $8::text[], $9::text[]) AS n (task_id, seq, kind, data)
+)
 INSERT INTO history (token_id, seq, at, kind, data)
 SELECT n.token_id, n.seq, $5, n.kind, n.data
 FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[]) AS n (token_id, seq, kind, data);
+
+-- name: insert_questions
+-- Questions that were asked.
+INSERT INTO questions (id, task_id, key, occurrence, data, schema, choices, status, attempt, asked_by, asked_at,
+  expires_at, remind_s, answer, answered_by, answered_at, cause, notify_at)
+SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::int[], $5::text[], $6::text[], $7::text[], $8::text[],
+  $9::int[], $10::text[], $11::timestamptz[], $12::timestamptz[], $13::int[], $14::text[], $15::text[],
+  $16::timestamptz[], $17::text[], $18::timestamptz[]);
+
+-- name: update_questions
+-- Questions that were answered or ended, or that people were told of.
+UPDATE questions q SET status = n.status, answer = n.answer, answered_by = n.answered_by, answered_at = n.answered_at,
+  cause = n.cause, tellings = n.tellings, notify_at = n.notify_at, notify_tries = n.notify_tries
+FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::text[], $7::int[],
+    $8::timestamptz[], $9::int[])
+  AS n (id, status, answer, answered_by, answered_at, cause, tellings, notify_at, notify_tries)
+WHERE q.id = n.id;
+
+-- name: insert_checkpoints
+-- Values of steps that were passed. One that stands already is a fault of ours: it was looked for under the lock.
+INSERT INTO checkpoints (task_id, version, step, occurrence, seq, value, stored_at)
+SELECT n.*, $7 FROM unnest($1::bigint[], $2::int[], $3::text[], $4::int[], $5::bigint[], $6::text[])
+  AS n (task_id, version, step, occurrence, seq, value);
+
+-- name: copy_saved
+-- Give a retried task what the one before it had passed and been told. $1 from, $2 to.
+WITH n AS MATERIALIZED (
+  SELECT * FROM unnest($1::bigint[], $2::bigint[]) AS n (old_id, new_id)
+), passed AS (
+  INSERT INTO checkpoints (task_id, version, step, occurrence, seq, value, stored_at)
+  SELECT n.new_id, c.version, c.step, c.occurrence, c.seq, c.value, c.stored_at
+  FROM n JOIN checkpoints c ON c.task_id = n.old_id
+)
+INSERT INTO questions (id, task_id, key, occurrence, data, schema, choices, status, attempt, asked_by, asked_at,
+  expires_at, remind_s, answer, answered_by, answered_at, tellings)
+SELECT nextval('question_ids'), n.new_id, q.key, q.occurrence, q.data, q.schema, q.choices, q.status, 0,
+  q.asked_by, q.asked_at, q.expires_at, q.remind_s, q.answer, q.answered_by, q.answered_at, q.tellings
+FROM n JOIN questions q ON q.task_id = n.old_id WHERE q.status = 'answered';
 
 -- name: set_memory
 -- Keys of memory that were set; each key once.

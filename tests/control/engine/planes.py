@@ -48,7 +48,8 @@ def graph() -> Graph:
 async def plane(url: str, **settings: Any) -> AsyncIterator[ControlPlane]:
     """A control plane that sweeps only when it is told to, unless a test says otherwise."""
     settings.setdefault("sweep_s", 3600.0)
-    async with ControlPlane(url, graph=graph(), **settings) as running:
+    settings.setdefault("graph", graph())
+    async with ControlPlane(url, **settings) as running:
         yield running
 
 

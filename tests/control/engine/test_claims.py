@@ -315,7 +315,7 @@ async def test_the_plan_of_a_claim_follows_the_index_whatever_the_planner_believ
         await session.execute("PREPARE pick AS " + statements.pick)
         return await session.fetch(
             "EXPLAIN EXECUTE pick (ARRAY['coding', 'testing'], ARRAY[10, 10],"
-            " ARRAY['1970-01-01', '1970-01-01']::timestamptz[], 10, 8000000)"
+            " ARRAY['1970-01-01', '1970-01-01']::timestamptz[], 10, 8000000, ARRAY['default', 'default'])"
         )
 
     lines = [row[0].strip() for row in await pool.run(explain, Mode.CLAIM)]

@@ -154,7 +154,7 @@ async def test_health_never_asks_the_database(database: str) -> None:
         health = one.health()
         assert one._pool.transactions == before
     assert (health.workflow, health.checksum, health.protocol) == ("tickets", graph().checksum, 1)
-    assert health.features == ["wait", "batch", "release"]
+    assert health.features == ["wait", "batch", "release", "questions", "checkpoints"]
     assert (health.lease_s, health.heartbeat_s) == (120, 30)
     assert health.as_of is not None
 
@@ -188,18 +188,25 @@ def changed(**state: object) -> dict:
     return document
 
 
-async def test_another_structure_is_refused_while_tokens_are_under_way_on_the_old_one(database: str) -> None:
+async def test_another_structure_is_served_beside_the_old_one(database: str) -> None:
+    """Tokens under way go on by the graph they started on; new ones start on the new one."""
     document = copy.deepcopy(DOCUMENT)
     document["events"]["more"] = {}
+    document["transitions"].append({"from": "coding", "to": "__end__", "on": "more"})
+    del document["states"]["testing"]
+    document["transitions"] = [each for each in document["transitions"] if "testing" not in each.values()]
+    document["states"]["coding"]["emits"] = ["again", "more"]
     async with plane(database) as one:
-        await one.start_token("T", None)
-    with pytest.raises(StartRefused, match=r"another structure .* still active or paused"):
-        async with ControlPlane(database, graph=load(document)):
-            pass
-    async with plane(database) as one:
-        await one.cancel("T")
-    async with ControlPlane(database, graph=load(document)) as two:
-        assert "more" in two.graph.main.events
+        await one.start_token("old", None)
+    async with ControlPlane(database, graph=load(document), sweep_s=3600) as two, plane(database) as three:
+        await two.start_token("new", None)
+        assert (await two.fire("new", "more", None))[0].status == "completed"
+        with pytest.raises(Refused):
+            await two.fire("old", "more", None)
+        assert (await two.fire("old", "coded", None))[0].state == "testing"
+        assert (await two.claim(ask("testing")))[0].token == "old"
+        assert three.graph.checksum == graph().checksum
+    assert len(await sql(database, "SELECT 1 FROM graphs")) == 2
 
 
 async def test_a_token_keeps_the_graph_it_started_on(database: str) -> None:

@@ -27,7 +27,9 @@ from stateous_control.engine.views import QueueView
 
 
 class SilentPlane(ControlPlane):
-    """Writes down what it was asked and answers something of the right shape."""
+    """Writes down what it was asked and answers something of the right shape. It asks for no keys."""
+
+    keyring: Any = None
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, Any]] = []
@@ -55,13 +57,11 @@ class SilentPlane(ControlPlane):
             entered_at="2026-01-01T00:00:00Z",
         )
 
-    async def start_token(
-        self, name: str, context: Raw | None, *, owner: str = "default"
-    ) -> tuple[TokenView, bool]:
+    async def start_token(self, name: str, context: Raw | None) -> tuple[TokenView, bool]:
         self._note("start", (name, context))
         return self.view(name, context), True
 
-    async def token(self, name: str, *, owner: str = "default") -> TokenView:
+    async def token(self, name: str) -> TokenView:
         self._note("token", name)
         return self.view(name)
 

@@ -26,6 +26,9 @@ PATHS = (
     "picky",
     "round",
     "sturdy",
+    "proofs",
+    "proofs",
+    "sprint",
 )
 EVENTS = {
     "drafted": {"pages": 1},
@@ -38,6 +41,7 @@ EVENTS = {
     "nudge": {"level": 1},
     "picked": {"level": 11},
     "again": None,
+    "verdict": {"ok": True},
     "unheard-of": None,
     "timeout": None,
 }
@@ -48,6 +52,7 @@ ORDINARY = {
     Code.TOKEN_NOT_ACTIVE,
     Code.INVALID_PAYLOAD,
     Code.INVALID_CONTEXT,
+    Code.CHILD_TOKEN,
 }
 SAID = st.fixed_dictionaries(
     {
@@ -63,6 +68,11 @@ SAID = st.fixed_dictionaries(
 NEXT_STATES = {
     state: {goal for (source, _), goal in TASK_LIFE.items() if source is state} for state in TaskState
 }
+
+
+def bare(task: Task) -> str:
+    """The name of a task's state in its own workflow."""
+    return task.state.rpartition("/")[2]
 
 
 class Life(RuleBasedStateMachine):
@@ -88,9 +98,15 @@ class Life(RuleBasedStateMachine):
         assert unchanged(self.kitchen.book, before), "a refused step changed something"
         return False
 
+    def tops(self) -> list[Token]:
+        """The tokens that are nobody's children."""
+        return [token for token in self.kitchen.book.tokens.values() if token.parent is None]
+
     def pick_token(self, number: int) -> Token:
         tokens = list(self.kitchen.book.tokens.values())
-        return tokens[number % len(tokens)]
+        live = [token for token in tokens if not token.status.is_final]
+        chosen = live if live and number % 4 else tokens
+        return chosen[number % len(chosen)]
 
     def pick_task(self, number: int) -> Task:
         """A live task as a rule, at times one that is over."""
@@ -103,7 +119,7 @@ class Life(RuleBasedStateMachine):
     def begin(self, path: str) -> None:
         self.kitchen.start("t0", path=path)
 
-    @precondition(lambda self: len(self.kitchen.book.tokens) < 3)
+    @precondition(lambda self: len(self.tops()) < 3)
     @rule(path=st.sampled_from(PATHS), label=st.sampled_from([None, "final", "brave"]))
     def start(self, path: str, label: str | None) -> None:
         self.kitchen.start(f"t{len(self.kitchen.book.tokens)}", path=path, label=label)
@@ -120,8 +136,10 @@ class Life(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 50), said=SAID, is_repeated=st.booleans())
     def report(self, number: int, said: dict[str, Any], is_repeated: bool) -> None:
+        if not self.kitchen.book.tasks:
+            return
         task = self.pick_task(number)
-        emits = self.kitchen.graph.main.states[task.state].emits
+        emits = self.kitchen.book.machine(self.kitchen.token_of(task)).states[bare(task)].emits
         kind, event, timer = said["kind"], said["event"] or emits[number % len(emits)], said["timer"]
         parts: dict[str, Any] = {
             "supervisor": task.supervisor if said["who"] == "holder" else said["who"],
@@ -172,6 +190,8 @@ class Life(RuleBasedStateMachine):
         who=st.sampled_from([None, "s"]),
     )
     def write(self, number: int, what: str, who: str | None) -> None:
+        if not self.kitchen.book.tasks:
+            return
         task = self.pick_task(number)
         parts = {"attempt": task.attempt, "supervisor": who}
         if what == "note":
@@ -221,11 +241,41 @@ class Life(RuleBasedStateMachine):
         assert all(n == 1 for n in Counter((t.token_id, t.state, t.visit) for t in tasks).values())
         for token in self.kitchen.book.tokens.values():
             live = self.kitchen.book.live_tasks(token)
-            assert all((task.state, task.visit) == (token.state, token.visit) for task in live)
-            if token.status is TokenStatus.ACTIVE:
+            assert all((bare(task), task.visit) == (token.state, token.visit) for task in live)
+            if self.is_parallel(token):
+                assert not live, "a parallel state has no task"
+            elif token.status is TokenStatus.ACTIVE:
                 assert len(live) == 1, "an active token without a task would stand for ever (S3-05)"
-            if token.status is TokenStatus.PAUSED and not live:
+            elif token.status is TokenStatus.PAUSED and not live:
                 assert any(held.task_id is not None for held in self.kitchen.book.held_of(token))
+
+    def is_parallel(self, token: Token) -> bool:
+        return self.kitchen.book.machine(token).states[token.state].is_parallel
+
+    @invariant()
+    def a_family_goes_together(self) -> None:
+        """B.6. A child lives only while its parent is in its visit, and that one waits only for children that live."""
+        for token in self.kitchen.book.tokens.values():
+            if token.parent_id is not None and not token.status.is_final:
+                parent = self.kitchen.book.tokens[token.parent_id]
+                assert token.is_current
+                assert parent.status is token.status, "a pause is the whole family's"
+                assert token.name == f"{parent.name}.{parent.state}.{parent.visit}.{token.workflow}"
+            if token.status.is_final or not self.is_parallel(token):
+                assert self.kitchen.book.children(token) == []
+                continue
+            state = self.kitchen.book.machine(token).states[token.state]
+            children = self.kitchen.book.children(token)
+            assert [child.workflow for child in children] == list(state.parallel)
+            ended = [child for child in children if child.status.is_final]
+            assert len(ended) < (1 if state.join == "any" else len(children)), "nothing would ever join"
+
+    @invariant()
+    def a_visit_joins_once_at_most(self) -> None:
+        for token in self.tops():
+            assert token.events.get("joined", 0) <= token.visits.get("proofs", 0) + token.visits.get(
+                "sprint", 0
+            )
 
     @invariant()
     def the_row_fits_the_state(self) -> None:
@@ -243,9 +293,11 @@ class Life(RuleBasedStateMachine):
     def only_a_pause_holds_events(self) -> None:
         for token in self.kitchen.book.tokens.values():
             assert (token.paused_at is not None) == (token.status is TokenStatus.PAUSED)
-            held = self.kitchen.book.held_of(token)
-            assert not held or token.status is TokenStatus.PAUSED
-            assert [one.arrival for one in held] == list(range(1, len(held) + 1))
+            assert not self.kitchen.book.held_of(token) or token.status is TokenStatus.PAUSED
+        for top in self.tops():
+            family = self.kitchen.book.family(top)
+            arrivals = sorted(held.arrival for token in family for held in self.kitchen.book.held_of(token))
+            assert arrivals == list(range(1, len(arrivals) + 1)), "a family counts together"
 
     @invariant()
     def one_outcome_is_accepted_for_an_attempt(self) -> None:
@@ -262,7 +314,10 @@ class Life(RuleBasedStateMachine):
             states = Counter(task.current_state for task in mine)
             assert kinds["task_done"] == states[TaskState.COMPLETED]
             assert kinds["task_cancelled"] == states[TaskState.CANCELLED]
-            assert kinds["task_queued"] == kinds["entered"] == len(mine) == sum(token.visits.values())
+            together = sum(token.visits.get(state, 0) for state in ("proofs", "sprint"))
+            assert kinds["task_queued"] == len(mine) == kinds["entered"] - together
+            assert kinds["entered"] == sum(token.visits.values())
+            assert kinds["branch_started"] == 2 * together
             assert kinds["task_claimed"] == sum(task.attempt for task in mine)
             assert kinds["task_failed"] == sum(task.failures for task in mine)
             assert kinds["task_retrying"] + states[TaskState.FAILED] == kinds["task_failed"]

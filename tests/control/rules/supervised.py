@@ -1,0 +1,106 @@
+"""What supervision does to one book, for rule tests: a desk with a worker, people, and a clock."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+from control.rules.kitchen import Kitchen, graph_of
+from msgspec import Raw
+from stateous_contract.messages import Ask, Park, Wait
+
+from stateous_control.rules import durable, expiry, pausing, questions, retrying
+from stateous_control.rules.book import Question, Task
+
+DECISIONS = Raw(b'{"run":"r","node":null,"visited":[],"bindings":{}}')
+EXPIRING = graph_of(
+    {"a": {"emits": ["done"]}, "b": {"emits": ["done"]}},
+    {"done": {}, "expired": {}},
+    [
+        {"from": "__start__", "to": "a"},
+        {"from": "a", "to": "__end__", "on": "done"},
+        {"from": "a", "to": "b", "on": "expired"},
+        {"from": "b", "to": "__end__", "on": "done"},
+    ],
+)
+
+
+def desk(**more: Any) -> Kitchen:
+    kitchen = Kitchen(**more)
+    kitchen.book.question_ids = itertools.count(1)
+    return kitchen
+
+
+def held(kitchen: Kitchen, path: str = "plain") -> Task:
+    return kitchen.claim(kitchen.started(path), instance="i")
+
+
+def ask(
+    kitchen: Kitchen, task: Task, key: str = "go", occurrence: int = 1, **more: Any
+) -> tuple[Question, bool]:
+    said: dict[str, Any] = {
+        "supervisor": "s",
+        "instance": "i",
+        "attempt": task.attempt,
+        "key": key,
+        "occurrence": occurrence,
+        "data": Raw(b"1"),
+        "ttl_s": 60.0,
+        "locked_decisions": DECISIONS,
+    }
+    return questions.ask(kitchen.book, task, Ask(**said | more))
+
+
+def answer(kitchen: Kitchen, question: Question, value: Any = True, **more: Any) -> Task:
+    task = kitchen.book.tasks[question.task_id]
+    more = {"generation": task.generation, "actor": "ann"} | more
+    return questions.answer(kitchen.book, question, Raw(json.dumps(value).encode()), **more)
+
+
+def park(kitchen: Kitchen, task: Task, **more: Any) -> bool:
+    said: dict[str, Any] = {
+        "supervisor": "s",
+        "instance": "i",
+        "attempt": task.attempt,
+        "wait": Wait(kind="pause"),
+        "locked_decisions": DECISIONS,
+    }
+    return pausing.park_paused(kitchen.book, task, Park(**said | more))
+
+
+def store(kitchen: Kitchen, task: Task, value: Any = 1, **more: Any) -> Any:
+    said: dict[str, Any] = {"version": 1, "attempt": task.attempt, "supervisor": "s", "instance": "i"}
+    place = {"step": "build", "occurrence": 1}
+    kept = durable.store(kitchen.book, task, value=Raw(json.dumps(value).encode()), **place | said | more)
+    return json.loads(bytes(kept))
+
+
+def pause(kitchen: Kitchen, task: Task) -> None:
+    pausing.request_pause(kitchen.book, task, generation=task.generation, actor="ann")
+
+
+def resume(kitchen: Kitchen, task: Task) -> None:
+    pausing.resume_task(kitchen.book, task, generation=task.generation, actor="ann")
+
+
+def kinds(task: Task) -> list[str]:
+    return [entry.kind for entry in task.entries]
+
+
+def retry(kitchen: Kitchen, task: Task, name: str = "again", *, is_copying: bool = True) -> Task:
+    retrying.check(kitchen.book, task, task.generation)
+    return retrying.retry(kitchen.book, task, name, is_copying=is_copying, actor="ann")[1]
+
+
+ENDS = {
+    "completed": lambda kitchen, task: kitchen.report(task, event="noted", instance="i"),
+    "failed": lambda kitchen, task: kitchen.report(task, "failed", error="x", instance="i", retryable=False),
+    "expired": lambda kitchen, task: (
+        setattr(task, "expires_at", kitchen.book.now),
+        kitchen.pass_time(1),
+        expiry.expire(kitchen.book, task),
+    ),
+    "cancelled": lambda kitchen, task: kitchen.cancel(kitchen.token_of(task)),
+}
+CALLS = {"ask": ask, "park": park, "checkpoint": store, "pause": pause, "resume": resume}
