@@ -26,6 +26,7 @@ def note(
     Raises Refused: ATTEMPT_OVER, TASK_NOT_HELD.
     """
     if _may_write(task, attempt, supervisor, instance):
+        task.record("note", text=text)
         book.log(book.tokens[task.token_id], "note", task=task.id, text=text)
 
 

@@ -15,6 +15,9 @@ from stateous_control.store.failures import StartRefused
 from stateous_control.store.pool import Pool, Session
 
 LOCK: Final = 7_283_914_460_125_331
+LOG_GUARDS: Final = frozenset({"task_log_keeps_rows", "task_log_keeps_all"})
+"""The triggers that keep the log of tasks append-only, against its owner too (S1-103 … S1-105)."""
+
 _FILE: Final = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
 _LEDGER: Final = (
     "CREATE TABLE IF NOT EXISTS schema_versions "
@@ -53,7 +56,7 @@ async def migrate(pool: Pool) -> list[str]:
 
 
 async def check(pool: Pool) -> None:
-    """Raise `StartRefused` unless the schema is exactly this program's; changes nothing (`--no-migrate`)."""
+    """Raise `StartRefused` unless the schema is exactly this program's, and its log protected; changes nothing."""
     found = await pool.run(_version)
     newest = migrations()[-1].version
     if found > newest:
@@ -66,6 +69,19 @@ async def check(pool: Pool) -> None:
             f"the database has schema version {found}, and this program needs version {newest}: "
             f"run 'stateous-control migrate' first"
         )
+    missing = LOG_GUARDS - await pool.run(_guards)
+    if missing:
+        raise StartRefused(
+            f"the log of tasks is not protected: {', '.join(sorted(missing))} on task_log must be there and "
+            f"ENABLE ALWAYS; somebody has dropped or disabled it"
+        )
+
+
+async def _guards(session: Session) -> frozenset[str]:
+    rows = await session.fetch(
+        "SELECT tgname::text AS name FROM pg_trigger WHERE tgrelid = 'task_log'::regclass AND tgenabled = 'A'"
+    )
+    return frozenset(row["name"] for row in rows)
 
 
 async def _version(session: Session) -> int:

@@ -41,6 +41,12 @@ def keyed(postgres: str, migrated_template: str) -> Iterator[tuple[str, str, str
             yield database, url, admin
 
 
+def log_of(process: subprocess.Popen[str]) -> str:
+    """Stop a control plane and return all that it logged."""
+    process.send_signal(signal.SIGTERM)
+    return process.communicate(timeout=20)[1]
+
+
 def status(url: str, key: str | None) -> int:
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     return httpx.get(f"{url}/tokens", headers=headers, timeout=5).status_code
@@ -229,9 +235,7 @@ def test_an_address_that_others_reach_needs_a_key_first(postgres: str, migrated_
                 ).status_code
                 == 200
             )
-            process.send_signal(signal.SIGTERM)
-            _out, log = process.communicate(timeout=20)
-        assert '"event": "keys.exposed"' in log
+            assert '"event": "keys.exposed"' in log_of(process)
 
 
 def test_without_keys_serve_says_so(postgres: str, migrated_template: str) -> None:
@@ -240,8 +244,7 @@ def test_without_keys_serve_says_so(postgres: str, migrated_template: str) -> No
             assert status(url, None) == 200
             assert "auth" not in httpx.get(f"{url}/health").json()["features"]
             assert httpx.get(f"{url}/tokens", headers={"Host": "evil.example"}).status_code == 400
-        assert process.stderr is not None
-        assert '"event": "keys.none"' in process.stderr.read()
+            assert '"event": "keys.none"' in log_of(process)
 
 
 # TLS.
@@ -289,8 +292,7 @@ def test_tls_is_served_from_files_and_a_hangup_reads_them_again(
             certificate(authority, tmp_path)
             process.send_signal(signal.SIGHUP)
             until(lambda: serial(url, context) != before)
-        assert process.stderr is not None
-        log = process.stderr.read()
+            log = log_of(process)
     assert '"event": "certificates.refused"' in log
     assert '"event": "certificates.read"' in log
 
@@ -333,8 +335,7 @@ def test_a_key_is_in_no_log_no_history_and_no_command_line(
                 lines = [Path(f"/proc/{child.pid}/cmdline").read_text() for child in (process, watching)]
             stateous("key", "revoke", "canary", "--database", database)
             until(lambda: status(url, key) == 401)
-        assert process.stderr is not None
-        log = process.stderr.read()
+            log = log_of(process)
     assert '"event": "key.refused"' in log
     for text in (log, history, *lines):
         assert secret not in text
