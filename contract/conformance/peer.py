@@ -21,8 +21,13 @@ class Peer:
     started: list[str] = field(default_factory=list)
 
     def needs(self, *features: str) -> None:
-        """Skip the test unless the peer has each feature; ``protocol`` stands for all that goes beyond the baseline."""
+        """Skip the test unless the peer has each feature.
+
+        ``protocol`` stands for all that goes beyond the baseline, ``parallel`` for a workflow with parallel states.
+        """
         offered = {*self.health.get("features", ()), *(("protocol",) if "protocol" in self.health else ())}
+        if "parallel" in features and "workflows" in self.http.get("/workflow").json():
+            offered.add("parallel")
         for feature in features:
             if feature not in offered:
                 pytest.skip(f"this control plane does not offer {feature!r}")

@@ -23,7 +23,7 @@ AGAIN_S = 0.1
 
 @dataclass(frozen=True)
 class Scene:
-    """Some exchanges that belong together. `needs` names features of ``/health``, or ``protocol`` for what only we promise."""
+    """Some exchanges that belong together. `needs` names what `Peer.needs` knows."""
 
     name: str
     steps: list[dict[str, Any]]

@@ -42,7 +42,7 @@ def test_a_scene_uses_only_what_it_knows(scene: Scene) -> None:
 
 
 def test_scenes_need_only_features_that_exist() -> None:
-    assert {need for scene in scenes() for need in scene.needs} <= {*FEATURES, "protocol"}
+    assert {need for scene in scenes() for need in scene.needs} <= {*FEATURES, "protocol", "parallel"}
 
 
 def test_scene_names_are_unique() -> None:

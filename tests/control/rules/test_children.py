@@ -1,44 +1,16 @@
-"""Parallel states: children start together, are steered with their parent, and their ends join once (B.6)."""
+"""Parallel states: children start together, their ends join once, and what cannot start is refused beforehand (B.6)."""
 
 from __future__ import annotations
 
-from typing import Any
-
+from control.rules.families import at_work, child, done, ended, family, nested
 from control.rules.kitchen import LEASE_S, Kitchen, everything, graph_of, refusal, unchanged
 from stateous_contract.codes import Code
 from stateous_contract.states import TaskState, TokenStatus
 
-from stateous_control.graph.document import Graph
-from stateous_control.rules.book import Task, Token
+from stateous_control.rules.book import Task
 from stateous_control.rules.children import names_ahead, names_at_start
 
-VERDICT = {"ok": True}
-
-
-def at_work(path: str = "proofs", name: str = "a", **context: Any) -> tuple[Kitchen, Token]:
-    kitchen = Kitchen()
-    return kitchen, kitchen.start(name, path=path, **context)
-
-
-def child(kitchen: Kitchen, parent: Token, workflow: str) -> Token:
-    (found,) = [each for each in kitchen.book.children(parent) if each.workflow == workflow]
-    return found
-
-
-def done(kitchen: Kitchen, token: Token, event: str = "verdict", payload: Any = VERDICT) -> None:
-    """Claim the token's task and report an event."""
-    task = kitchen.task_of(token)
-    if task.current_state is TaskState.PENDING:
-        kitchen.claim(task)
-    kitchen.report(task, "event", event=event, payload=payload, supervisor="s", attempt=task.attempt)
-
-
-def ended(kitchen: Kitchen, parent: Token, ok: bool = True) -> None:
-    """Let both children of a visit end."""
-    spelling, layout = child(kitchen, parent, "spelling"), child(kitchen, parent, "layout")
-    done(kitchen, spelling, payload={"ok": ok})
-    done(kitchen, spelling, "noted", None)
-    done(kitchen, layout)
+END_ON_E = {"from": "x", "to": "__end__", "on": "e"}
 
 
 def test_entering_a_parallel_state_starts_its_children_and_no_task() -> None:
@@ -188,16 +160,6 @@ def test_a_second_visit_starts_children_of_its_own() -> None:
     }
 
 
-def test_cancelling_the_parent_cancels_its_children() -> None:
-    kitchen, token = at_work()
-    layout = child(kitchen, token, "layout")
-
-    kitchen.cancel(token)
-
-    assert layout.status is TokenStatus.CANCELLED
-    assert kitchen.history(layout)[-1] == ("cancelled", {"reason": "its parent was cancelled"})
-
-
 def test_a_parent_that_fails_takes_its_children_with_it() -> None:
     kitchen = Kitchen(graph=family(timeout="1s"))
     token = kitchen.start()
@@ -218,93 +180,6 @@ def test_a_joined_that_leads_nowhere_fails_the_parent() -> None:
 
     assert token.status is TokenStatus.FAILED
     assert "joined" in kitchen.history(token)[-1][1]["reason"]
-
-
-def test_a_child_is_steered_with_its_parent_only() -> None:
-    kitchen, token = at_work()
-    layout = child(kitchen, token, "layout")
-    before = everything(kitchen.book)
-
-    codes = [refusal(step, layout) for step in (kitchen.pause, kitchen.resume, kitchen.cancel)]
-
-    assert codes == [Code.CHILD_TOKEN] * 3
-    assert unchanged(kitchen.book, before)
-
-
-def test_an_event_can_be_fired_on_a_child() -> None:
-    kitchen, token = at_work()
-    layout = child(kitchen, token, "layout")
-
-    kitchen.fire(layout, "verdict", VERDICT)
-
-    assert (layout.status, token.state) == (TokenStatus.COMPLETED, "proofs")
-
-
-def test_a_pause_holds_the_whole_family_and_a_resume_lets_all_of_it_go() -> None:
-    kitchen, token = at_work()
-    spelling, layout = child(kitchen, token, "spelling"), child(kitchen, token, "layout")
-
-    kitchen.pause(token)
-    held = [kitchen.task_of(each).ready_at for each in (spelling, layout)]
-    kitchen.resume(token)
-
-    assert held == [None, None]
-    assert [kitchen.kinds(each)[-2:] for each in (token, spelling, layout)] == [["paused", "resumed"]] * 3
-    assert kitchen.task_of(layout).ready_at is not None
-
-
-def test_events_of_a_paused_family_are_numbered_together_and_take_their_turn() -> None:
-    kitchen, token = at_work()
-    spelling, layout = child(kitchen, token, "spelling"), child(kitchen, token, "layout")
-    task = kitchen.claim(kitchen.task_of(layout))
-    kitchen.pause(token)
-
-    kitchen.fire(spelling, "verdict", {"ok": False})
-    kitchen.report(task, "event", event="verdict", payload=VERDICT, supervisor="s", attempt=1)
-    kitchen.fire(token, "flagged", {"level": 1})
-    arrivals = [held.arrival for held in sorted(kitchen.book.held, key=lambda held: held.arrival)]
-    kitchen.resume(token)
-
-    assert arrivals == [1, 2, 3]
-    assert layout.status is TokenStatus.COMPLETED
-    assert (token.state, spelling.status) == ("late", TokenStatus.CANCELLED)
-
-
-def test_an_event_held_for_a_child_is_dropped_when_an_earlier_one_took_the_parent_away() -> None:
-    kitchen, token = at_work()
-    layout = child(kitchen, token, "layout")
-    kitchen.pause(token)
-
-    kitchen.fire(token, "flagged", {"level": 1})
-    kitchen.fire(layout, "verdict", VERDICT)
-    kitchen.resume(token)
-
-    assert layout.status is TokenStatus.CANCELLED
-    assert kitchen.kinds(layout)[-3:] == ["event_dropped", "task_cancelled", "cancelled"]
-
-
-def test_a_paused_family_is_cancelled_with_what_was_held() -> None:
-    kitchen, token = at_work()
-    layout = child(kitchen, token, "layout")
-    kitchen.pause(token)
-    kitchen.fire(layout, "verdict", VERDICT)
-
-    kitchen.cancel(token)
-
-    assert layout.status is TokenStatus.CANCELLED
-    assert kitchen.kinds(layout)[-3:] == ["event_dropped", "task_cancelled", "cancelled"]
-
-
-def test_a_resume_gives_the_childrens_timers_the_pause_back() -> None:
-    kitchen, token = at_work("sprint")
-    (timer,) = kitchen.book.timers_of(token)
-    due_at = timer.due_at
-    kitchen.pause(token)
-    kitchen.pass_time(10)
-
-    kitchen.resume(token)
-
-    assert (timer.due_at - due_at).total_seconds() == 10
 
 
 def test_an_ended_lease_of_a_child_is_a_failed_attempt_of_the_child() -> None:
@@ -366,17 +241,6 @@ def test_children_may_have_children_and_ends_join_upwards() -> None:
     assert [each.status for each in (inner, outer, token)] == [TokenStatus.COMPLETED] * 3
 
 
-def test_a_family_is_cancelled_to_its_last_generation() -> None:
-    kitchen = Kitchen(graph=nested())
-    token = kitchen.start()
-    outer = child(kitchen, token, "outer")
-    inner = child(kitchen, outer, "inner")
-
-    kitchen.cancel(token)
-
-    assert [each.status for each in (inner, outer, token)] == [TokenStatus.CANCELLED] * 3
-
-
 def test_names_ahead_are_those_that_the_next_step_may_need() -> None:
     kitchen = Kitchen(graph=family(first="idle"))
     kitchen.start("T")
@@ -401,54 +265,4 @@ def test_memory_of_a_child_is_told_with_the_name_of_its_state() -> None:
     assert kitchen.history(child(kitchen, token, "layout"))[-1] == (
         "memory_set",
         {"state": "check", "memory_key": "k"},
-    )
-
-
-END_ON_E = {"from": "x", "to": "__end__", "on": "e"}
-GOING = {
-    "states": {"work": {}},
-    "events": {"went": {}},
-    "transitions": [{"from": "__start__", "to": "work"}, {"from": "work", "to": "__end__", "on": "went"}],
-}
-
-
-def family(
-    *,
-    first: str = "both",
-    inputs: list[str] | None = None,
-    joined: str | None = None,
-    timeout: str | None = None,
-    needs: str | None = None,
-) -> Graph:
-    """A workflow with one parallel state, `both`, of one child workflow, `c`; `needs` is a key that it must have."""
-    both = {"parallel": ["c"], "join": "all", "inputs": inputs or []} | (
-        {"timeout": timeout} if timeout else {}
-    )
-    out = {"from": "both", "to": "__end__", "on": "joined"} | ({"when": joined} if joined else {})
-    transitions = [
-        {"from": "__start__", "to": first},
-        {"from": "idle", "to": "both", "on": "went"},
-        out,
-    ]
-    child_of_it = dict(GOING) | ({"context": "Child"} if needs else {})
-    schemas = {"Child": {"type": "object", "required": [needs]}} if needs else {}
-    return graph_of(
-        {"idle": {}, "both": both}, {"went": {}}, transitions, workflows={"c": child_of_it}, schemas=schemas
-    )
-
-
-def nested() -> Graph:
-    outer = {
-        "states": {"deep": {"parallel": ["inner"], "join": "any"}},
-        "events": {},
-        "transitions": [
-            {"from": "__start__", "to": "deep"},
-            {"from": "deep", "to": "__end__", "on": "joined"},
-        ],
-    }
-    return graph_of(
-        {"both": {"parallel": ["outer"], "join": "all"}},
-        {},
-        [{"from": "__start__", "to": "both"}, {"from": "both", "to": "__end__", "on": "joined"}],
-        workflows={"outer": outer, "inner": dict(GOING)},
     )
