@@ -17,6 +17,9 @@ from typing import NoReturn
 from stateous_supervisor.host import shelter, streams
 from stateous_supervisor.host.serve import Host
 
+# The agent waits two seconds for the host.
+ISOLATED_S = 1.5
+
 _USAGE = (
     "usage: python -P -m stateous_supervisor.host --link FD [--skip FILE]... FOLDER (the agent starts it)"
 )
@@ -25,9 +28,15 @@ _USAGE = (
 def main(arguments: list[str]) -> NoReturn:
     """Serve until the agent ends it. Never returns: leftover threads must not keep the process."""
     descriptor, skip, folder = _read(arguments)
-    sock = socket.socket(fileno=descriptor)
-    shelter.take(sock)
-    host = Host(sock, Path(folder), skip=skip, on_gone=lambda: _end(host), is_process=True)
+    shelter.take(descriptor)
+    host = Host(
+        socket.socket(fileno=descriptor),
+        Path(folder),
+        skip=skip,
+        on_gone=lambda: _end(host),
+        environment=dict(os.environ),
+    )
+    shelter.at_fork(host.let_go)
     streams.install(host.link.say)
     host.serve()
     # What modules of the folder registered; the link's thread ends the process if it takes too long.
@@ -38,7 +47,8 @@ def main(arguments: list[str]) -> NoReturn:
 
 
 def _end(host: Host) -> NoReturn:
-    """End the process at once, in the link's thread: routines may hold every other one."""
+    """End the process, in the link's thread: routines may hold every other one."""
+    host.end_isolated(ISOLATED_S)
     if host.link.fault is None:
         os._exit(0)
     os.write(2, host.link.fault.encode())

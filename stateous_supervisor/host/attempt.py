@@ -15,7 +15,7 @@ from msgspec import Raw
 from stateous_contract.messages import Grant
 
 from stateous_supervisor.host.discovery import Routine
-from stateous_supervisor.link.frames import Frame, Noted, Remembered
+from stateous_supervisor.link.frames import Frame, Logged, Noted, Remembered
 from stateous_supervisor.sdk.context import AsyncContext, BaseContext, Context
 
 
@@ -27,6 +27,9 @@ class Speaker(Protocol):
 
     def post_now(self, frame: Frame) -> None:
         """Return when the frame is in the socket pair. From any thread but the link's own."""
+
+    def say(self, line: Logged) -> None:
+        """Send a log line soon, unless too many wait. From any thread."""
 
 
 @dataclass
@@ -50,6 +53,7 @@ class Attempt:
         "future",
         "grant",
         "held_until",
+        "is_isolated",
         "is_over",
         "routine",
         "stop",
@@ -69,6 +73,7 @@ class Attempt:
         self.due_at: float | None = None
         self.stop: Stop | None = None
         self.future: asyncio.Task[None] | None = None
+        self.is_isolated = False
         self.is_over = False
         self.was_seen_done = False
         self._speaker = speaker

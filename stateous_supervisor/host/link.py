@@ -47,12 +47,12 @@ class _Awaited:
 
 
 class Link:
-    """Frames to and from the agent. `start` begins the thread; `loop` is the one whose turns make frames.
+    """Frames to and from the agent. `start` begins the thread; `loop` is the one whose turns make frames, if any.
 
     `fault` is a traceback when the thread ended by a fault of ours.
     """
 
-    def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop, owner: Owner) -> None:
+    def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop | None, owner: Owner) -> None:
         self._sock = sock
         self._loop = loop
         self._owner = owner
@@ -79,7 +79,7 @@ class Link:
     def post(self, frame: Frame) -> None:
         """Send `frame` soon: from the loop with all of this turn, from another thread at once."""
         self._queue.append(frame)
-        if threading.get_ident() != self._loop_thread:
+        if self._loop is None or threading.get_ident() != self._loop_thread:
             self.wake()
         elif not self._is_turn_open:
             self._is_turn_open = True
@@ -111,6 +111,15 @@ class Link:
         """Send what is there, then end the thread and the link. From any thread."""
         self._is_over = True
         self.wake()
+
+    def let_go(self) -> None:
+        """In a forked child, which has no such thread: say nothing, and make nobody wait."""
+        self._is_gone = True
+        self._close()
+
+    def _close(self) -> None:
+        with contextlib.suppress(OSError):  # User code may have closed every descriptor that there is.
+            self._sock.close()
 
     def _end_turn(self) -> None:
         self._is_turn_open = False
@@ -151,7 +160,7 @@ class Link:
     def _leave(self) -> None:
         """Let go of the link, and of everybody who waits for it."""
         self._is_gone = True
-        self._sock.close()
+        self._close()
         while self._queue:
             item = self._queue.popleft()
             if isinstance(item, _Awaited):
@@ -159,8 +168,9 @@ class Link:
         for waiter in self._waiters:
             waiter.sent.release()
         self._owner.on_end()
-        os.close(self._wake_read)
-        os.close(self._wake_write)
+        for end in (self._wake_read, self._wake_write):
+            with contextlib.suppress(OSError):
+                os.close(end)
 
     def _clear_wake(self) -> None:
         if self._is_woken:

@@ -1,7 +1,7 @@
 """Runs routines: `async def` on the loop, `def` in threads, one outcome for each grant whatever the routine does.
 
-The link's thread calls `run`, `cancel`, `held`, `tick`, `drain` and `quit`; routines end on the loop or in their
-threads. This is the boundary where user code's exceptions are caught, all of them (A-19).
+The link's thread calls `run`, `cancel`, `held` and `tick`; routines end on the loop, in their threads, or in a process
+of their own, which `Apart` watches. This is the boundary where user code's exceptions are caught, all of them (A-19).
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 from stateous_contract.messages import Grant
@@ -43,11 +44,39 @@ class _Named(msgspec.Struct):
     attempt: int
 
 
+class Starter(Protocol):
+    """Where `def` routines run."""
+
+    def start(self, job: Callable[[], None]) -> None: ...
+
+
+class Apart(Protocol):
+    """Runs attempts in processes of their own, and calls `Runner.settle` once for each. None of it waits."""
+
+    def start(self, attempt: Attempt, frame: Run) -> None: ...
+    def stop(self, attempt: Attempt, cause: str) -> None: ...
+    def held(self, attempt: Attempt, lease_s: float) -> None: ...
+
+
 class Runner:
-    """All attempts of one host. `running` maps a task to its attempt; `abandoned` go on although they are over."""
+    """All attempts of one host. `running` maps a task to its attempt; `abandoned` go on although they are over.
+
+    Args:
+        loop: where `async def` routines run.
+        speaker: brings frames to the agent.
+        cancel_again_s: how long a cancelled routine may clean up before it is cancelled again.
+        apart: runs isolated routines; without it they run here like all others.
+        main: where the one `def` routine runs whose process this is; a stop then leaves it to signals.
+    """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, speaker: Speaker, *, cancel_again_s: float = CANCEL_AGAIN_S
+        self,
+        loop: asyncio.AbstractEventLoop,
+        speaker: Speaker,
+        *,
+        cancel_again_s: float = CANCEL_AGAIN_S,
+        apart: Apart | None = None,
+        main: Starter | None = None,
     ) -> None:
         self.routines: dict[str, Routine] = {}
         self.running: dict[int, Attempt] = {}
@@ -55,7 +84,9 @@ class Runner:
         self._loop = loop
         self._speaker = speaker
         self._cancel_again_s = cancel_again_s
-        self._threads = Threads()
+        self._apart = apart
+        self._can_abandon = main is None
+        self._threads: Starter = main or Threads()
         self._starts: deque[Attempt] = deque()
         self._timed: set[Attempt] = set()
         self._next_due = _NEVER
@@ -69,7 +100,9 @@ class Runner:
             attempt = self._admit(frame)
             if attempt is None:
                 continue
-            if attempt.routine.is_async:
+            if self._apart is not None and attempt.is_isolated:
+                self._apart.start(attempt, frame)
+            elif attempt.routine.is_async:
                 self._starts.append(attempt)
                 are_waiting = True
             else:
@@ -90,6 +123,8 @@ class Runner:
             attempt = self.running.get(task)
             if attempt is not None:
                 attempt.held_until = until
+                if self._apart is not None and attempt.is_isolated:
+                    self._apart.held(attempt, frame.lease_s)
 
     def cancel_all(self, cause: str) -> None:
         """Let go of everything."""
@@ -106,6 +141,14 @@ class Runner:
                 if attempt in self._timed and attempt.due_at is not None:
                     self._next_due = min(self._next_due, attempt.due_at)
         return self._next_due
+
+    def settle(self, attempt: Attempt, outcome: Outcome) -> None:
+        """End an isolated attempt, whose process is gone. From the thread of `Apart`."""
+        if attempt.stop is not None:
+            stopped = self._stopped(attempt)
+            stopped.cpu_s, stopped.peak_bytes = outcome.cpu_s, outcome.peak_bytes
+            outcome = stopped
+        self._end(attempt, outcome)
 
     def look_after(self) -> None:
         """Settle what an interrupted main thread forgot; called twice a second.
@@ -146,6 +189,7 @@ class Runner:
                 return None
             self._stop(earlier, Stop("attempt_over"))
         attempt = Attempt(grant, routine, self._speaker, frame.lease_s)
+        attempt.is_isolated = (frame.confinement.isolation or routine.isolation) == "process"
         self.running[grant.task] = attempt
         timeout_s = frame.timeout_s if frame.timeout_s is not None else routine.timeout_s
         if timeout_s is not None:
@@ -174,9 +218,12 @@ class Runner:
         if attempt.stop is not None or attempt.is_over:
             return
         attempt.stop = stop
-        if attempt.routine.is_async:
+        if self._apart is not None and attempt.is_isolated:
+            self._timed.discard(attempt)
+            self._apart.stop(attempt, stop.cause)
+        elif attempt.routine.is_async:
             self._cancel_again(attempt)
-        else:
+        elif self._can_abandon:
             self._abandon(attempt)
 
     def _on_due(self, attempt: Attempt) -> None:
@@ -256,7 +303,12 @@ class Runner:
     def _begin(self, attempt: Attempt) -> None:
         current.set(attempt.key)
         attempt.began_at = monotonic()
-        self._speaker.post(Began(task=attempt.task, attempt=attempt.attempt, at=attempt.began_at))
+        began = Began(task=attempt.task, attempt=attempt.attempt, at=attempt.began_at)
+        if self._can_abandon:
+            self._speaker.post(began)
+        else:
+            # A routine alone in its process may hold the interpreter's lock, or die, from its first line on.
+            self._speaker.post_now(began)
 
     def _outcome(self, attempt: Attempt, returned: Any, context: BaseContext[Any]) -> Outcome:
         if attempt.stop is not None:

@@ -14,7 +14,7 @@ import os
 import platform
 import socket
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from time import monotonic
 from typing import Final
@@ -22,6 +22,7 @@ from typing import Final
 import stateous_supervisor
 from stateous_supervisor.host.alias import install_alias, keep_out
 from stateous_supervisor.host.discovery import discover
+from stateous_supervisor.host.isolation import Isolation
 from stateous_supervisor.host.link import Link
 from stateous_supervisor.host.runner import CANCEL_AGAIN_S, Runner
 from stateous_supervisor.host.watch import LoopWatch
@@ -55,7 +56,8 @@ class Host:
         folder: the routine folder.
         skip: names of files to leave out.
         on_gone: called in the link's thread when the link ended; it ends the process (or lets the thread end).
-        is_process: the host has its process to itself.
+        environment: of isolated routines' processes, where the host has its process to itself; None: it is a thread
+            of somebody else's, and isolated routines run in it like all others.
         cancel_again_s: how long a cancelled routine may clean up before it is cancelled again.
     """
 
@@ -66,16 +68,22 @@ class Host:
         *,
         skip: Collection[str] = (),
         on_gone: Callable[[], None],
-        is_process: bool = False,
+        environment: Mapping[str, str] | None = None,
         cancel_again_s: float = CANCEL_AGAIN_S,
     ) -> None:
         self.loop = asyncio.SelectorEventLoop()
         self._folder = folder
         self._skip = skip
         self._on_gone = on_gone
-        self._is_process = is_process
         self.link = Link(sock, self.loop, self)
-        self._runner = Runner(self.loop, self.link, cancel_again_s=cancel_again_s)
+        self._isolation = (
+            None
+            if environment is None
+            else Isolation(folder, skip=skip, environment=environment, speaker=self.link)
+        )
+        self._runner = Runner(self.loop, self.link, cancel_again_s=cancel_again_s, apart=self._isolation)
+        if self._isolation is not None:
+            self._isolation.settle = self._runner.settle
         self._watch = LoopWatch(self.loop, threading.get_ident(), Path(folder).resolve())
         self._is_loaded = False
         self._is_ending = False
@@ -93,6 +101,17 @@ class Host:
             with contextlib.suppress(BaseException):
                 self._run_loop()
 
+    def end_isolated(self, wait_s: float) -> None:
+        """End the processes of isolated routines, and wait for that, at most `wait_s`."""
+        if self._isolation is not None:
+            self._isolation.close(wait_s)
+
+    def let_go(self) -> None:
+        """In a child that user code forked: close what leads to other processes."""
+        self.link.let_go()
+        if self._isolation is not None:
+            self._isolation.let_go()
+
     def _run_loop(self) -> None:
         try:
             self.loop.run_forever()
@@ -109,7 +128,7 @@ class Host:
             self._folder, skip=self._skip, loading=lambda name: self.link.post_now(Loading(file=name))
         )
         self._runner.routines = found.routines
-        if self._is_process:
+        if self._isolation is not None:
             gc.collect()
             gc.freeze()
         self._is_loaded = True

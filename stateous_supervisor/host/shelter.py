@@ -10,7 +10,7 @@ import contextlib
 import faulthandler
 import os
 import signal
-import socket
+from collections.abc import Callable
 from typing import Any, Final
 
 from stateous_supervisor.host import streams
@@ -18,7 +18,7 @@ from stateous_supervisor.host import streams
 _SECRETS: Final = ("NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY")
 _SECRET_PREFIXES: Final = ("WATCHDOG_", "STATEOUS_TOKEN")
 # Signals that end a process unless somebody handles them, and that user code causes by accident.
-_HARMLESS: Final = (
+HARMLESS: Final = (
     "SIGINT",
     "SIGTERM",
     "SIGHUP",
@@ -30,19 +30,45 @@ _HARMLESS: Final = (
     "SIGPIPE",
 )
 
+# A real-time signal, which nobody uses by accident: it has Python write down what every thread is doing.
+DUMP_SIGNAL: Final = getattr(signal, "SIGRTMAX", signal.SIGUSR2) - 3
+
 _forked: Final[list[bool]] = []
 
 
-def take(link: socket.socket) -> None:
-    """Prepare this process. `link` is kept from every child."""
-    os.set_inheritable(link.fileno(), False)
+def take(link: int) -> None:
+    """Prepare this process. The descriptor `link` is kept from every program that it starts."""
+    os.set_inheritable(link, False)
     _leave_session()
     _scrub_environment()
     faulthandler.enable(file=2, all_threads=True)
-    for name in _HARMLESS:
+    # Not a Python handler, so that it also works while a C call holds the interpreter's lock (A-22).
+    faulthandler.register(DUMP_SIGNAL, file=2, all_threads=True)
+    ignore_signals()
+
+
+def ignore_signals() -> None:
+    """Have the signals that user code or a terminal send by accident do nothing to this process."""
+    for name in HARMLESS:
         # A handler and not SIG_IGN: the programs that routines start would inherit that.
         signal.signal(getattr(signal, name), _ignore)
-    os.register_at_fork(after_in_child=lambda: _on_forked(link))
+
+
+def default_signals() -> None:
+    """Have every signal do what it does in a fresh interpreter. In the main thread."""
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)) and number not in (signal.SIGKILL, signal.SIGSTOP):
+            is_interrupt = number == signal.SIGINT
+            signal.signal(number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def at_fork(let_go: Callable[[], None]) -> None:
+    """Call `let_go` in every child that user code forks, before anything else runs there (BH-025).
+
+    While a child holds the link, the agent would not see the host's end.
+    """
+    os.register_at_fork(after_in_child=lambda: _on_forked(let_go))
 
 
 def end_if_forked(error: BaseException | None) -> None:
@@ -68,15 +94,12 @@ def _ignore(_signal: int, _frame: Any) -> None:
     """Do nothing. The agent ends the host by closing the link."""
 
 
-def _on_forked(link: socket.socket) -> None:
-    """In a child that user code forked: let go of the link, and take signals as any process does.
-
-    While a child holds the link, the agent would not see the host's end.
-    """
+def _on_forked(let_go: Callable[[], None]) -> None:
+    """In a child that user code forked: talk to nobody, and take signals as any process does."""
     _forked.append(True)
-    link.close()
+    let_go()
     streams.uninstall()
-    for name in _HARMLESS:
+    for name in HARMLESS:
         number = getattr(signal, name)
         if signal.getsignal(number) is _ignore:
             is_interrupt = number == signal.SIGINT

@@ -95,6 +95,7 @@ class Outcome(Frame, tag="outcome"):
 
     `traceback` goes to the log, never to the wire.
     `is_dropped` says that the routine was cancelled or lost: nothing is to be reported.
+    `cpu_s` and `peak_bytes` are what it cost, with all that it started, where it had a process of its own.
     """
 
     task: int
@@ -109,6 +110,8 @@ class Outcome(Frame, tag="outcome"):
     is_dropped: bool = False
     is_retryable: bool = True
     duration_s: float = 0.0
+    cpu_s: float | None = None
+    peak_bytes: int | None = None
 
 
 class Call(Frame, tag="call"):
@@ -148,12 +151,25 @@ class Logged(Frame, tag="log"):
 # Agent to host.
 
 
+class Confinement(msgspec.Struct, omit_defaults=True, kw_only=True, frozen=True):
+    """Where a routine runs and within what bounds, as `stateous.yaml` says for its state.
+
+    `isolation` is thread or process; None leaves it to the routine's own mark. `grace_s` lies between SIGTERM and
+    SIGKILL. Memory and grace count in a process of its own only.
+    """
+
+    isolation: str | None = None
+    memory_bytes: int | None = None
+    grace_s: float = 5.0
+
+
 class Run(Frame, tag="run"):
     """Run the routine of `grant` (a grant of the wire, as its JSON text)."""
 
     grant: Raw
     lease_s: float
     timeout_s: float | None = None
+    confinement: Confinement = Confinement()
 
 
 class Cancel(Frame, tag="cancel"):
