@@ -57,6 +57,8 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str | None = None
     event: str | None = None
     beats: int = 0
+    cpu_s: float | None = None
+    peak_bytes: int | None = None
     is_doubted: bool = False
     is_slot_free: bool = False
     is_replaced: bool = False
@@ -183,7 +185,8 @@ def _begin(assignment: Assignment, _: Began, at: float) -> Step:
 
 def _end(assignment: Assignment, happening: Outcome, at: float) -> Step:
     report = reports.dropped(happening) if happening.is_dropped else reports.of(happening)
-    kept, effects = _keep(assignment, report, at)
+    cost = replace(assignment, cpu_s=happening.cpu_s, peak_bytes=happening.peak_bytes)
+    kept, effects = _keep(cost, report, at)
     if report.outcome != "failed":
         return kept, effects
     return kept, (*effects, Tell("task.failed", {"error": report.error, "traceback": happening.traceback}))
@@ -241,7 +244,9 @@ def _decline(assignment: Assignment, happening: Declined, at: float) -> Step:
     return kept, (told, *effects)
 
 
-def _leave(assignment: Assignment, _: Happening, __: float) -> Step:
+def _leave(assignment: Assignment, happening: Happening, _: float) -> Step:
+    if isinstance(happening, Outcome):
+        assignment = replace(assignment, cpu_s=happening.cpu_s, peak_bytes=happening.peak_bytes)
     return _close(assignment, "lost")
 
 

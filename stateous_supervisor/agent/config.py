@@ -20,6 +20,7 @@ from stateous_supervisor.agent import folder as folders
 from stateous_supervisor.agent.faults import Exit, Fault
 from stateous_supervisor.agent.keys import KEYS, NOT_YET, ROUTINE_KEYS, Key, Plain
 from stateous_supervisor.agent.yaml_file import BYTES_MAX, BadYaml, Node, read
+from stateous_supervisor.link.frames import Confinement
 
 FILE: Final = "stateous.yaml"
 
@@ -36,10 +37,18 @@ class Setting:
 class RoutineSettings:
     """What `routines.<state>` says. `tasks` None: only the total limit counts."""
 
-    isolation: str = "none"
+    isolation: str | None = None
     timeout_s: float | None = None
     tasks: int | None = None
+    memory_mb: int | None = None
+    grace_s: float = 5.0
     fence: bool = False
+
+    @property
+    def confinement(self) -> Confinement:
+        """Where its routine runs, and within what bounds, as the host is told."""
+        memory_bytes = None if self.memory_mb is None else self.memory_mb * 1_048_576
+        return Confinement(isolation=self.isolation, memory_bytes=memory_bytes, grace_s=self.grace_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +149,8 @@ def _routine(keys: Mapping[str, Setting]) -> RoutineSettings:
         isolation=get["isolation"],
         timeout_s=get["timeout"],
         tasks=get["tasks"],
+        memory_mb=get["memory_mb"],
+        grace_s=get["grace"],
         fence=get["fence"],
     )
 

@@ -187,10 +187,9 @@ ROUTINE_KEYS: Final = {
     for key in (
         Key(
             "isolation",
-            one_of("none", "process"),
-            "none",
-            "process: each routine in a process of its own.",
-            "none",
+            optional(one_of("thread", "process")),
+            None,
+            "process: in a process of its own. Default: as the routine is marked, else thread.",
         ),
         Key(
             "timeout", optional(duration_s), None, "After how long a routine is ended and its attempt failed."
@@ -201,9 +200,22 @@ ROUTINE_KEYS: Final = {
             None,
             "How many tasks of this state run at once. Default: tasks.",
         ),
+        Key(
+            "memory_mb",
+            optional(whole(16, 1_048_576)),
+            None,
+            "With isolation: process, the most memory that a routine may have, in MB.",
+        ),
+        Key(
+            "grace",
+            duration_s,
+            5.0,
+            "With isolation: process, how long a stop waits between SIGTERM and SIGKILL.",
+            "5s",
+        ),
         Key("fence", flag, False, "Whether to stop the routine when its lease cannot be proven.", "false"),
     )
 }
 
 # Accepted and checked, and without an effect in this version; `run` says so when one is set.
-NOT_YET: Final = frozenset({"metrics.listen", "isolation", "fence", "no_proxy"})
+NOT_YET: Final = frozenset({"metrics.listen", "fence", "no_proxy"})

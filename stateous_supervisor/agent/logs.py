@@ -73,7 +73,18 @@ EVENTS: Final[Mapping[str, Row]] = {
     ),
     "task.finished": Row(
         "info",
-        (*ATTEMPT, "outcome", "event_name", "ending", "duration_s", "queue_s", "report_s", "heartbeats"),
+        (
+            *ATTEMPT,
+            "outcome",
+            "event_name",
+            "ending",
+            "duration_s",
+            "queue_s",
+            "report_s",
+            "heartbeats",
+            "cpu_s",
+            "peak_mb",
+        ),
         "the one line that ends each attempt",
     ),
     "lease.lost": Row(

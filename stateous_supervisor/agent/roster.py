@@ -49,6 +49,8 @@ KEPT: Final = Kept()
 DELIVERED: Final = Delivered()
 RUNNING: Final = frozenset({Phase.STARTING, Phase.RUNNING})
 
+UNCONFINED: Final = frames.Confinement()
+
 Key = tuple[int, int]
 
 
@@ -73,6 +75,7 @@ class Roster:
     Args:
         slots: how much may be held.
         timeouts: by state, after how long a routine is ended (A-20).
+        confinements: by state, where a routine runs and within what bounds (A-24).
     """
 
     def __init__(
@@ -84,7 +87,9 @@ class Roster:
         log: Log,
         slots: Slots,
         timeouts: Mapping[str, float | None],
+        confinements: Mapping[str, frames.Confinement],
     ) -> None:
+        self.confinements = confinements
         self.assignments: dict[Key, Assignment] = {}
         self.slots = slots
         self.states: list[str] = []
@@ -221,6 +226,7 @@ class Roster:
                         grant=self._raws.pop(key),
                         lease_s=max(0.0, current.trusted_until - now),
                         timeout_s=self._timeouts.get(current.state),
+                        confinement=self.confinements.get(current.state, UNCONFINED),
                     )
                 )
         if host is not None and runs:
@@ -366,6 +372,8 @@ class Roster:
             queue_s=round(began_at - assignment.claimed_at, 4),
             report_s=round(at - ended_at, 4),
             heartbeats=assignment.beats,
+            cpu_s=assignment.cpu_s,
+            peak_mb=None if assignment.peak_bytes is None else round(assignment.peak_bytes / 1_048_576, 1),
         )
 
     # Facts.

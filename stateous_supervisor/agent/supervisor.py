@@ -31,7 +31,7 @@ from stateous_supervisor.agent.roster import Roster
 from stateous_supervisor.agent.slots import Slots
 from stateous_supervisor.agent.stop import Stop
 from stateous_supervisor.agent.wake import Wake
-from stateous_supervisor.link.frames import Cancel
+from stateous_supervisor.link.frames import Cancel, Confinement
 
 CANCEL_S: Final = 3.0  # how long cancelled routines may clean up at the end of a drain
 INSIST_S: Final = 4.5
@@ -48,6 +48,7 @@ class Duty:
         tasks: how many routines run at once.
         tasks_by_state: states with a limit of their own.
         timeouts: by state, in seconds.
+        confinements: by state, where a routine runs and within what bounds.
         drain_timeout_s: how long a stop waits for routines; None for ever.
         checksum: reads what the folder's contract was made for.
         reliance: reads what its routines rely on; None where the contract does not say.
@@ -60,6 +61,7 @@ class Duty:
     checksum: Callable[[], str]
     tasks_by_state: Mapping[str, int] = field(default_factory=dict)
     timeouts: Mapping[str, float | None] = field(default_factory=dict)
+    confinements: Mapping[str, Confinement] = field(default_factory=dict)
     reliance: Callable[[], Reliance | None] = lambda: None
     drain_timeout_s: float | None = None
     is_strict: bool = False
@@ -100,6 +102,7 @@ class Supervisor:
             log=log,
             slots=Slots(duty.tasks, duty.tasks_by_state),
             timeouts=duty.timeouts,
+            confinements=duty.confinements,
         )
         self._heartbeats = Heartbeats(control_plane, self._contact, self._roster, log, luck)
         self._claims = Claims(

@@ -122,9 +122,14 @@ async def _rehearse(settings: config.Config, grant: Grant, show: Show) -> frames
     try:
         async with source.open(1) as host:
             _check(host, grant.state)
-            own = settings.routines.get(grant.state)
-            timeout_s = None if own is None else own.timeout_s
-            host.send([frames.Run(grant=Raw(encode(grant)), lease_s=LEASE_S, timeout_s=timeout_s)])
+            own = settings.routines.get(grant.state, config.RoutineSettings())
+            run = frames.Run(
+                grant=Raw(encode(grant)),
+                lease_s=LEASE_S,
+                timeout_s=own.timeout_s,
+                confinement=own.confinement,
+            )
+            host.send([run])
             return await _outcome(host, show)
     except HostUnusable as unusable:
         raise Fault(Exit.CONFIG, unusable.sentence) from None

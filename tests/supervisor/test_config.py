@@ -79,7 +79,7 @@ def test_keys_of_a_state_are_its_own(tmp_path: Path) -> None:
 
     found = load(tmp_path, text).routines["coding"]
 
-    assert (found.timeout_s, found.tasks, found.isolation) == (600.0, 2, "none")
+    assert (found.timeout_s, found.tasks, found.isolation) == (600.0, 2, None)
 
 
 @pytest.mark.parametrize(
@@ -182,9 +182,9 @@ def test_a_bare_port_for_metrics_is_loopback(tmp_path: Path) -> None:
 
 
 def test_keys_without_an_effect_are_named(tmp_path: Path) -> None:
-    text = URL + "metrics: {listen: 9100}\nroutines: {a: {isolation: process}}\n"
+    text = URL + "metrics: {listen: 9100}\nroutines: {a: {fence: true}}\n"
 
-    assert load(tmp_path, text).without_effect == ["metrics.listen", "routines.a.isolation"]
+    assert load(tmp_path, text).without_effect == ["metrics.listen", "routines.a.fence"]
 
 
 def test_paths_are_relative_to_the_folder(tmp_path: Path) -> None:
