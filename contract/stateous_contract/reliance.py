@@ -41,6 +41,12 @@ def reliance_of(document: Any) -> dict[str, dict[str, str]]:
     return found
 
 
+def changed_states(ours: Reliance, theirs: Reliance) -> dict[str, list[str]]:
+    """Return the states of `theirs` that a routine made by `ours` does not suit any more, with what has changed."""
+    parts = {state: changed_parts(ours, theirs, state) for state in theirs if not state.endswith(SHARED)}
+    return {state: changed for state, changed in parts.items() if changed}
+
+
 def changed_parts(ours: Reliance, theirs: Reliance, state: str) -> list[str]:
     """Return the parts that the routine of `state` relies on by `ours` and that `theirs` changed or dropped.
 

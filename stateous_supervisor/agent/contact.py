@@ -13,12 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import anyio
-from stateous_contract.reliance import Reliance, changed_parts, reliance_of
+from stateous_contract.reliance import Reliance, changed_states, reliance_of
 
 from stateous_supervisor.agent import cadence
-from stateous_supervisor.agent.control_plane import ControlPlane
+from stateous_supervisor.agent.control_plane import CALL_S, ControlPlane
 from stateous_supervisor.agent.faults import Denied, Fault, Refused, Unanswered
 from stateous_supervisor.agent.logs import Log
+from stateous_supervisor.agent.progress import Promise, nothing
 from stateous_supervisor.agent.wake import Wake
 
 QUIET_S: Final = 60.0
@@ -55,6 +56,7 @@ class Contact:
         self._reliance = reliance
         self.opened: Callable[[], None] = lambda: None
         self.regained: Callable[[], None] = lambda: None
+        self.promise: Promise = nothing
         self._wake = Wake()
         self._terms = anyio.Event()
         self._down_since: float | None = None
@@ -68,6 +70,15 @@ class Contact:
     def has_terms(self) -> bool:
         """Whether the control plane has ever said what it offers."""
         return self._terms.is_set()
+
+    @property
+    def away_s(self) -> float | None:
+        """For how long nobody has answered; None while somebody does."""
+        return None if self._down_since is None else anyio.current_time() - self._down_since
+
+    def compare_anew(self) -> None:
+        """The folder was read again: ask and compare now."""
+        self._wake.ring()
 
     async def wait_for_terms(self) -> None:
         """Return once the control plane has said what it offers."""
@@ -98,6 +109,7 @@ class Contact:
         """Greet, compare, and greet again when there is a reason to."""
         failures = 0
         while True:
+            self.promise(2 * CALL_S)
             try:
                 terms = await self._control_plane.greet()
                 theirs = await self._find_theirs(terms.checksum)
@@ -117,12 +129,14 @@ class Contact:
             if was_away:  # not when only other calls failed: this one may be answered without the database
                 self.regained()
             fits = self.is_open and not self.changed
+            self.promise(math.inf)
             await self._wake.wait(math.inf if fits else anyio.current_time() + cadence.REASK_S)
 
     async def _back_off(self, error: Unanswered, failures: int) -> None:
         max_s = cadence.BARRED_MAX_S if isinstance(error, Denied) else cadence.GREET_MAX_S
         wait_s = cadence.backoff_s(failures, self._luck.random(), asked_s=error.asked_s, max_s=max_s)
         self.missed(error, wait_s)
+        self.promise(wait_s)
         await anyio.sleep(wait_s)
 
     def _up(self) -> None:
@@ -155,8 +169,7 @@ class Contact:
         self.is_open = offered == ours or (theirs is not None and relied_on is not None)
         self.changed = {}
         if offered != ours and theirs is not None and relied_on is not None:
-            parts = {state: changed_parts(relied_on, theirs, state) for state in theirs}
-            self.changed = {state: changed for state, changed in parts.items() if changed}
+            self.changed = changed_states(relied_on, theirs)
         self._tell(ours, offered)
         if self.is_open:
             self.opened()

@@ -223,7 +223,11 @@ async def _ask(settings: config.Config, has_key: bool) -> PlaneFacts | None:
         return None
     try:
         return await plane.ask(
-            client, url=settings.url, name=settings.name, checksum=lambda: _checksum(settings.folder)
+            client,
+            url=settings.url,
+            name=settings.name,
+            checksum=lambda: _checksum(settings.folder),
+            reliance=lambda: folders.reliance_of(settings.folder),
         )
     finally:
         await client.close()

@@ -80,11 +80,13 @@ class TokenFacts:
 class PlaneFacts:
     """What the control plane said. `error` None: it answered; `is_denied`: it does not accept the key.
 
+    `changed` are the states whose routines another workflow than the folder's does not suit; None: nobody can tell.
     `skew_s` is how far its clock is ahead of ours; `skew_doubt_s` how wrong that may be.
     """
 
     url: str
     error: str | None = None
+    changed: tuple[str, ...] | None = None
     is_denied: bool = False
     features: tuple[str, ...] = ()
     is_extended: bool = False

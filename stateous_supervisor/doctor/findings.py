@@ -228,6 +228,10 @@ def _contract(facts: PlaneFacts) -> Finding:
         )
     if facts.checksum != facts.folder_checksum:
         text = f"contract.py is for {_short(facts.folder_checksum)}, the control plane serves {_short(facts.checksum)}"
+        if facts.changed is not None and not facts.changed:
+            return Finding("contract", "ok", f"{text}; nothing that its routines rely on has changed")
+        if facts.changed:
+            text += f"; what changed concerns {', '.join(facts.changed)}, and no task is claimed for those"
         return Finding("contract", "fail", text, "stateous-supervisor contract FOLDER")
     return Finding("contract", "ok", f"contract.py is that of the control plane ({_short(facts.checksum)})")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from statistics import median
@@ -12,6 +13,7 @@ from typing import Final
 import anyio
 import msgspec
 from stateous_contract.messages import Health
+from stateous_contract.reliance import Reliance, changed_states, reliance_of
 
 from stateous_supervisor.agent.assignment import Identity
 from stateous_supervisor.agent.client import Answer, Client
@@ -30,6 +32,7 @@ async def ask(
     url: str,
     name: str,
     checksum: Callable[[], str | None],
+    reliance: Callable[[], Reliance | None] = lambda: None,
     wall: Callable[[], float] = time.time,
 ) -> PlaneFacts:
     """Greet the control plane, show it the key where it has keys, and time some round trips.
@@ -39,6 +42,7 @@ async def ask(
         url: where it is, to be shown.
         name: under which the agent would come.
         checksum: gives the checksum of the folder's contract.
+        reliance: gives what its routines rely on; None where it does not say.
         wall: this box's clock.
     """
     plane = ControlPlane(client)
@@ -49,13 +53,23 @@ async def ask(
             # It renews nothing; but it is refused without a good key, which /health is not.
             await plane.beat(Identity(name, "doctor"), [], deadline_s=CALL_S)
         trips = [await _trip(client, wall) for _ in range(ROUNDS)]
+        changed = None if terms.checksum == checksum() else await _changed(plane, reliance())
     except Denied as error:
         return PlaneFacts(url=url, error=error.sentence, is_denied=True)
     except (Unanswered, Refused) as error:
         return PlaneFacts(url=url, error=error.sentence)
     except TimeoutError:
         return PlaneFacts(url=url, error=f"{url} did not answer within {CALL_S:g} s")
-    return _facts(url, terms, checksum(), trips)
+    return replace(_facts(url, terms, checksum(), trips), changed=changed)
+
+
+async def _changed(plane: ControlPlane, ours: Reliance | None) -> tuple[str, ...] | None:
+    if ours is None:
+        return None
+    try:
+        return tuple(changed_states(ours, reliance_of(await plane.workflow())))
+    except ValueError:  # what it serves is no workflow
+        return None
 
 
 _Trip = tuple[float, float, Answer]  # seconds, our wall time in its middle, the answer

@@ -140,6 +140,13 @@ CASES: list[tuple[str, str, str, dict[str, Any], str]] = [
         "aaaaaaaaaaaa, the control plane serves bbb",
     ),
     ("fail", "contract", "plane", {"folder_checksum": None}, "no checksum"),
+    (
+        "fail",
+        "contract",
+        "plane",
+        {"checksum": "sha256:x", "changed": ("coding",)},
+        "concerns coding, and no task",
+    ),
     ("warn", "round trip", "plane", {"round_trip_s": 3.0}, "3.0 s; a lease lasts 120 s"),
     ("fail", "round trip", "plane", {"round_trip_s": 15.0}, "leases will be lost"),
     ("warn", "clock", "plane", {"skew_s": 60.0}, "60 s behind the control plane"),

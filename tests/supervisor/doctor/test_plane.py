@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import httpx
 import pytest
+from stateous_contract.reliance import Reliance, reliance_of
 
 from stateous_supervisor.agent.client import Client
 from stateous_supervisor.doctor import plane
@@ -26,7 +27,9 @@ HEALTH: dict[str, Any] = {
 
 
 def asked(
-    answer: Callable[[httpx.Request], httpx.Response], wall: Callable[[], float] = time.time
+    answer: Callable[[httpx.Request], httpx.Response],
+    wall: Callable[[], float] = time.time,
+    reliance: Reliance | None = None,
 ) -> tuple[PlaneFacts, list[str]]:
     """Ask a control plane that answers like this; return the facts and what was asked."""
     heard: list[str] = []
@@ -38,7 +41,14 @@ def asked(
     async def ask() -> PlaneFacts:
         client = Client("http://cp", product="p", key=lambda: "k", transport=httpx.MockTransport(handle))
         try:
-            return await plane.ask(client, url="http://cp", name="box", checksum=lambda: SUM, wall=wall)
+            return await plane.ask(
+                client,
+                url="http://cp",
+                name="box",
+                checksum=lambda: SUM,
+                reliance=lambda: reliance,
+                wall=wall,
+            )
         finally:
             await client.close()
 
@@ -47,6 +57,22 @@ def asked(
 
 def healthy(**more: Any) -> Callable[[httpx.Request], httpx.Response]:
     return lambda _: httpx.Response(200, json={**HEALTH, **more})
+
+
+def test_another_workflow_is_compared_state_by_state_a_09() -> None:
+    document: dict[str, Any] = {
+        "stateous": 1, "workflow": "w", "states": {"a": {"emits": ["e"]}, "b": {"emits": []}}, "events": {"e": {}},
+        "transitions": [], "schemas": {},
+    }  # fmt: skip
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        is_health = request.url.path == "/health"
+        return httpx.Response(200, json={**HEALTH, "checksum": "sha256:other"} if is_health else document)
+
+    same, changed = reliance_of(document), {"*": {}, "a": {"emits e": "other"}}
+    assert asked(answer, reliance=same)[0].changed == ()
+    assert asked(answer, reliance=changed)[0].changed == ("a",)
+    assert asked(answer)[0].changed is None
 
 
 def test_what_it_offers_is_told() -> None:
