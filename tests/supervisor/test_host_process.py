@@ -6,6 +6,7 @@ import os
 import sys
 import textwrap
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -143,7 +144,9 @@ def test_what_a_host_started_ends_with_it_a_48(tmp_path: Path) -> None:
 
     hosting(make_folder(tmp_path, plain=start + PLAIN), main)
 
-    assert not psutil.pid_exists(pids[0]) or psutil.Process(pids[0]).status() == psutil.STATUS_ZOMBIE
+    with suppress(psutil.NoSuchProcess):
+        sleeper = psutil.Process(pids[0])
+        anyio.run(until, lambda: not sleeper.is_running() or sleeper.status() == psutil.STATUS_ZOMBIE, 5.0)
 
 
 def test_raw_output_of_a_host_reaches_the_log_line_by_line_a_21(tmp_path: Path) -> None:
