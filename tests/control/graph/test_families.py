@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -180,3 +182,11 @@ def test_a_document_that_would_start_a_thousand_million_tokens_is_refused_in_tim
         load(many)
 
     assert any("tokens at once; at most 1000 are started" in str(fault) for fault in refused.value.faults)
+
+
+def test_the_workflows_of_the_page_on_workflow_files_compile() -> None:
+    page = (Path(__file__).parents[3] / "docs/reference/workflow-files.md").read_text("utf-8")
+    blocks = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+
+    assert len(blocks) == 2
+    assert [compile_file(block.encode(), name="w.yaml").faults for block in blocks] == [(), ()]
