@@ -343,7 +343,7 @@ class ControlPlane:
             heartbeat_s=self._heartbeat_s,
             now=seen.now_text,
             as_of=seen.now_text,
-            alarms=seen.alarms,
+            alarms=seen.alarms_without_names if self.keyring.is_on else seen.alarms,
             version=self._version,
         )
 

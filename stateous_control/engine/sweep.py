@@ -55,6 +55,11 @@ class Seen:
         """What a person should look at, one sentence each."""
         return [f"task {task} is parked without a reason" for task in self.unexplained]
 
+    @property
+    def alarms_without_names(self) -> list[str]:
+        """The same for those who show no key: that there are some, and not of whom."""
+        return ["tasks are parked without a reason"] if self.unexplained else []
+
 
 Batch = Callable[[Session], Awaitable[tuple[int, OpenBook | None]]]
 

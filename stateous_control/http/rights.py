@@ -21,8 +21,8 @@ _RIGHTS: Final[Mapping[tuple[str, str], Right]] = {
     ("POST", "/tasks/{task:digits}/note"): Right.WORK,
     ("PUT", "/tasks/{task:digits}/memory"): Right.WORK,
     ("PUT", "/tasks/{task:digits}/checkpoints"): Right.WORK,
-    # Replay reads what does not fit a grant; a worker sees its own owners' states only.
-    ("GET", "/tasks/{task:digits}/checkpoints"): Right.WORK,
+    # People look at them, and workers read what does not fit a grant.
+    ("GET", "/tasks/{task:digits}/checkpoints"): Right.REPLAY,
     ("POST", "/tasks/{task:digits}/questions"): Right.WORK,
     ("POST", "/tasks/{task:digits}/park"): Right.WORK,
     ("GET", "/tasks"): Right.READ,

@@ -27,9 +27,10 @@ class Role(StrEnum):
 
 
 class Right(Enum):
-    """What a request does: KNOW the workflow, READ tokens and lists, STEER them, WORK on tasks, or RULE."""
+    """What a request does: KNOW the workflow, REPLAY, READ tokens and lists, STEER them, WORK on tasks, or RULE."""
 
     KNOW = "read the workflow"
+    REPLAY = "read checkpoints"
     READ = "read tokens and lists"
     STEER = "start or steer tokens"
     WORK = "claim or report tasks"
@@ -37,9 +38,9 @@ class Right(Enum):
 
 
 RIGHTS: Final[Mapping[Role, frozenset[Right]]] = {
-    Role.SUPERVISOR: frozenset({Right.KNOW, Right.WORK}),
-    Role.VIEWER: frozenset({Right.KNOW, Right.READ}),
-    Role.OPERATOR: frozenset({Right.KNOW, Right.READ, Right.STEER}),
+    Role.SUPERVISOR: frozenset({Right.KNOW, Right.REPLAY, Right.WORK}),
+    Role.VIEWER: frozenset({Right.KNOW, Right.REPLAY, Right.READ}),
+    Role.OPERATOR: frozenset({Right.KNOW, Right.REPLAY, Right.READ, Right.STEER}),
     Role.ADMIN: frozenset(Right),
 }
 

@@ -79,7 +79,7 @@ def test_what_is_no_control_plane_was_not_reached(
     "arguments",
     [["nope"], ["token"], ["token", "nope"], ["token", "show"], ["token", "list", "--limit", "x"], ["serve", "--nope"], ["compile"], [],
      ["token", "show", "a", "--url", "ftp://x"], ["token", "show", "a", "--url", "x"], ["serve", "--listen", "nowhere"],
-     ["serve", "--listen", "0.0.0.0:80"], ["serve", "--lease", "10", "--heartbeat", "30"], ["serve", "--sweep", "0"],
+     ["serve", "--lease", "10", "--heartbeat", "30"], ["serve", "--sweep", "0"],
      ["serve", "--retry-delay", "-1"], ["serve", "--database", "mysql://x"], ["serve", "--data", "/tmp/x", "--database", "postgresql:///x"],
      ["serve", "--database", "postgresql://u:p@h/d"], ["serve", "--database", "postgresql://u@h/d?password=p"],
      ["migrate", "--database", "postgresql://u:p@h/d"]],
@@ -120,7 +120,7 @@ def test_help_imports_nothing_heavy() -> None:
 def test_a_mistake_of_ours_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("stateous_control.cli.client.connected", lambda _url: 1 / 0)
+    monkeypatch.setattr("stateous_control.cli.client.connected", lambda *_url: 1 / 0)
     assert run(["token", "list", "--json"]) == 70
     captured = capsys.readouterr()
     assert captured.err.startswith("error: stateous-control made a mistake: ZeroDivisionError")

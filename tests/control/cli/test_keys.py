@@ -239,12 +239,14 @@ def test_an_address_that_others_reach_needs_a_key_first(postgres: str, migrated_
 
 
 def test_without_keys_serve_says_so(postgres: str, migrated_template: str) -> None:
-    with fresh(postgres, migrated_template) as database:
-        with serving(str(WORKFLOW), "--database", database) as (process, url):
-            assert status(url, None) == 200
-            assert "auth" not in httpx.get(f"{url}/health").json()["features"]
-            assert httpx.get(f"{url}/tokens", headers={"Host": "evil.example"}).status_code == 400
-            assert '"event": "keys.none"' in log_of(process)
+    with (
+        fresh(postgres, migrated_template) as database,
+        serving(str(WORKFLOW), "--database", database) as (process, url),
+    ):
+        assert status(url, None) == 200
+        assert "auth" not in httpx.get(f"{url}/health").json()["features"]
+        assert httpx.get(f"{url}/tokens", headers={"Host": "evil.example"}).status_code == 400
+        assert '"event": "keys.none"' in log_of(process)
 
 
 # TLS.

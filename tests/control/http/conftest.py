@@ -10,8 +10,11 @@ from dataclasses import dataclass
 import httpx
 import pytest
 import uvloop
+from control.databases import fresh, run_sql
+from control.http.keyed import QUESTION, TASK, Keyed, ask_something, keyed, make_key
 from control.http.plane import SilentPlane
 
+from stateous_control.http import limiting
 from stateous_control.http.door import Door
 from stateous_control.http.server import Address, Server, bind, url_of
 from stateous_control.http.strangers import Strangers
@@ -67,3 +70,26 @@ def running(one_server: Running) -> Running:
     one_server.plane.cancelled = 0
     one_server.plane.raises = None
     return one_server
+
+
+@pytest.fixture(scope="module")
+def one_keyed_plane(postgres: str, migrated_template: str) -> Iterator[Keyed]:
+    with fresh(postgres, migrated_template) as database:
+        run_sql(
+            database,
+            f"ALTER SEQUENCE task_ids RESTART {TASK}; ALTER SEQUENCE question_ids RESTART {QUESTION}",
+        )
+        make_key(database, "first", "admin")
+        with keyed(database) as plane:
+            plane.start("B-1", "b")
+            grant = plane.claim("b")
+            assert (grant["task"], grant["owner"]) == (TASK, "b")
+            plane.start("A-1", "a")
+            ask_something(plane)
+            yield plane
+
+
+@pytest.fixture
+def plane(one_keyed_plane: Keyed) -> Keyed:
+    one_keyed_plane.door.failures = limiting.FailureLimit()
+    return one_keyed_plane

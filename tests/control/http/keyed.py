@@ -23,6 +23,22 @@ from stateous_control.store.pool import Pool
 
 Result = TypeVar("Result")
 
+QUESTION = 8_000_001
+TASK = 7_000_001
+GONE = 7_999_999
+HELD: dict[str, Any] = {"supervisor": "box", "instance": "i", "attempt": 1}
+DECIDED: dict[str, Any] = {"run": "r", "node": None, "visited": [], "bindings": {}}
+BODIES: dict[str, dict[str, Any]] = {
+    "report": {"kind": "event", "event": "coded", "supervisor": "box", "instance": "i", "attempt": 1},
+    "note": {"text": "hello", "attempt": 1},
+    "memory": {"key": "k", "value": 1, "attempt": 1},
+    "checkpoints": HELD | {"step": "s", "occurrence": 1, "value": 1},
+    "questions": HELD | {"key": "k", "occurrence": 1, "data": 1, "ttl_s": 60, "locked_decisions": DECIDED},
+    "park": HELD | {"wait": {"kind": "pause"}, "locked_decisions": DECIDED},
+    **{action: {"expected_generation": 2} for action in ("pause", "resume", "cancel", "retry")},
+    "answer": {"answer": 1, "expected_generation": 2},
+}
+
 
 def make_key(database: str, name: str, role: str, *owners: str, **more: Any) -> str:
     """Make a key as the command does, and return its text."""
@@ -127,3 +143,28 @@ def keyed(database: str) -> Iterator[Keyed]:
         servers[0].should_exit = True
         thread.join(10)
         assert not thread.is_alive()
+
+
+def ask_something(plane: Keyed) -> None:
+    """Let a task of owner b wait for an answer."""
+    plane.start("B-2", "b")
+    task = plane.claim("b")["task"]
+    asked = plane.ask(
+        "POST", f"/tasks/{task}/questions", plane.key("supervisor", "b"), json=BODIES["questions"]
+    )
+    assert (asked.status_code, asked.json()["question"]) == (201, QUESTION)
+
+
+def seen(answer: httpx.Response, name: str) -> tuple[Any, ...]:
+    """All of an answer that a caller can tell apart, with the id that it asked for blotted out."""
+    headers = {key: value for key, value in answer.headers.items() if key != "date"}
+    return answer.status_code, answer.text.replace(name, "ID"), sorted(headers.items())
+
+
+def path_of(path: str, *, token: str, task: int, event: str = "coded") -> str:
+    """Fill in a route's path; a question's number is the task's with an 8 in front."""
+    numbers = {"{task:digits}": str(task), "{question:digits}": f"8{str(task)[1:]}"}
+    for placeholder, text in {"{token}": token, "{event}": event, **numbers}.items():
+        path = path.replace(placeholder, text)
+    assert "{" not in path
+    return path
