@@ -16,10 +16,11 @@ import uvloop
 
 from stateous_control.cli.exits import Exit, Failure
 from stateous_control.engine.operations import ControlPlane
+from stateous_control.engine.telling import Deliver
 from stateous_control.http.server import serve, url_of
 from stateous_control.http.tls import Certificates
 from stateous_control.logs import logger
-from stateous_control.store import migrate
+from stateous_control.store import keys, migrate
 from stateous_control.store.failures import StartRefused, Unavailable
 from stateous_control.store.pool import Pool
 
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 log = logger()
 
 WATCH_S: Final = 0.5
+NO_KEYS: Final = (
+    "--listen names an address that other machines could reach, and there are no keys yet: anybody could run and read "
+    "everything; make one first with 'stateous-control key create', or listen on 127.0.0.1 or ::1"
+)
 Result = TypeVar("Result")
 
 
@@ -49,6 +54,8 @@ class Settings:
     version: str
     is_loopback: bool = True
     certificates: Certificates | None = None
+    on_question: Deliver | None = None
+    task_ttl_s: float | None = None
 
 
 def run(work: Callable[[], Awaitable[Result]]) -> Result:
@@ -98,6 +105,8 @@ async def serve_until_stopped(
         applied = await migrated(url)
         if applied:
             log.info("schema.migrated", files=applied)
+    if not settings.is_loopback and not await on_schema(url, keys.is_any):
+        raise Failure(Exit.USAGE, NO_KEYS)
     watcher = asyncio.create_task(_watch(embedded)) if embedded is not None else None
     try:
         async with ControlPlane(
@@ -108,8 +117,10 @@ async def serve_until_stopped(
             sweep_s=settings.sweep_s,
             retry_delay_s=settings.retry_delay_s,
             version=settings.version,
+            on_question=settings.on_question,
+            task_ttl_s=settings.task_ttl_s,
         ) as plane:
-            _check_exposure(settings, is_keyed=plane.keyring.is_on)
+            _tell_exposure(settings, is_keyed=plane.keyring.is_on)
             here = url_of(listener, is_secure=settings.certificates is not None)
 
             def listening() -> None:
@@ -134,23 +145,16 @@ async def serve_until_stopped(
                 await watcher
 
 
-def _check_exposure(settings: Settings, *, is_keyed: bool) -> None:
-    """Say who can reach this control plane and do what. Raises `Failure` where that would be everybody, everything."""
-    if is_keyed:
-        if not settings.is_loopback and settings.certificates is None:
-            log.warning("keys.exposed", hint="keys travel without TLS; give --tls-cert and --tls-key")
-        return
-    if not settings.is_loopback:
-        raise Failure(
-            Exit.USAGE,
-            "--listen names an address that other machines could reach, and there are no keys yet: anybody could run "
-            "and read everything; make one first with 'stateous-control key create', or listen on 127.0.0.1 or ::1",
+def _tell_exposure(settings: Settings, *, is_keyed: bool) -> None:
+    """Say in the log who can reach this control plane, where that is more than people may think."""
+    if not is_keyed:
+        log.info(
+            "keys.none",
+            hint="whoever reaches this address on this machine may do everything; "
+            "'stateous-control key create' makes the first key",
         )
-    log.info(
-        "keys.none",
-        hint="whoever reaches this address on this machine may do everything; "
-        "'stateous-control key create' makes the first key",
-    )
+    elif not settings.is_loopback and settings.certificates is None:
+        log.warning("keys.exposed", hint="keys travel without TLS; give --tls-cert and --tls-key")
 
 
 async def _watch(embedded: EmbeddedPostgres) -> None:
