@@ -21,6 +21,23 @@ KeyFile = Annotated[
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON document, also when something goes wrong.")
 ]
+OnQuestion = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COMMAND|URL",
+        help="Tell people of each open question, and remind them: run a command (JSON on stdin, no shell), or post "
+        "to a URL.",
+    ),
+]
+SecretFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="A file with the secret that signs what is posted.")
+]
+TaskTtl = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME", help="How long a task may live before it expires, such as 30d. Default: for ever."
+    ),
+]
 Data = Annotated[
     Path | None,
     typer.Option(

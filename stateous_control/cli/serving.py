@@ -13,10 +13,11 @@ import typer
 
 from stateous_control.cli import databases
 from stateous_control.cli.exits import Exit, Failure
-from stateous_control.cli.options import AsJson, Data, Database, DatabaseFile
+from stateous_control.cli.options import AsJson, Data, Database, DatabaseFile, OnQuestion, SecretFile, TaskTtl
 from stateous_control.cli.screen import clean, document, say
 
 if TYPE_CHECKING:
+    from stateous_control.engine.telling import Deliver
     from stateous_control.graph.document import Graph
     from stateous_control.http.tls import Certificates
 
@@ -35,13 +36,10 @@ def serve(
     lease: Annotated[
         float, typer.Option(help="Seconds that a claimed task is held without a heartbeat.")
     ] = 120.0,
-    heartbeat: Annotated[float, typer.Option(help="Seconds between the heartbeats of a supervisor.")] = 30.0,
-    sweep: Annotated[
-        float, typer.Option(help="Seconds between looks for ended leases and due timers.")
-    ] = 1.0,
+    heartbeat: Annotated[float, typer.Option(help="Seconds between heartbeats of a supervisor.")] = 30.0,
+    sweep: Annotated[float, typer.Option(help="Seconds between looks for what has come due.")] = 1.0,
     retry_delay: Annotated[
-        float,
-        typer.Option(help="Seconds before the first retry of a failed attempt; later ones wait longer."),
+        float, typer.Option(help="Seconds before the first retry; later ones wait longer.")
     ] = 1.0,
     allow_host: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A host name that a proxy in front uses.")
@@ -50,6 +48,9 @@ def serve(
         Path | None, typer.Option(metavar="FILE", help="A certificate chain (PEM); SIGHUP reads it again.")
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The key of the certificate.")] = None,
+    on_question: OnQuestion = None,
+    on_question_secret_file: SecretFile = None,
+    task_ttl: TaskTtl = None,
 ) -> int:
     """Serve a workflow until SIGTERM or Ctrl-C. Without a database it brings its own PostgreSQL."""
     _check_times(lease, heartbeat, sweep, retry_delay)
@@ -72,6 +73,8 @@ def serve(
         version=metadata.version("stateous-supervisor"),
         is_loopback=is_loopback,
         certificates=certificates,
+        on_question=_teller(on_question, on_question_secret_file),
+        task_ttl_s=_ttl_s(task_ttl),
     )
     with listener, databases.opened(url, databases.data_folder(data, os.environ)) as (used, embedded):
         is_orderly = running.run(
@@ -115,6 +118,23 @@ def _bound(listen: str) -> tuple[socket.socket, bool]:
         return bind(address), address.is_loopback
     except CannotListen as error:
         raise Failure(Exit.IN_USE, str(error)) from None
+
+
+def _teller(target: str | None, secret_file: Path | None) -> Deliver | None:
+    from stateous_control.cli.telling import teller
+
+    return None if target is None else teller(target, secret_file)
+
+
+def _ttl_s(text: str | None) -> float | None:
+    from stateous_control.graph.reading import duration_s
+
+    if text is None:
+        return None
+    seconds = duration_s(text)
+    if seconds is None:
+        raise Failure(Exit.USAGE, f"--task-ttl is {text!r}; it must be a number and s, m, h or d, as in 30d")
+    return float(seconds)
 
 
 def _certificates(chain: Path | None, key: Path | None) -> Certificates | None:
