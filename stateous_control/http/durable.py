@@ -137,7 +137,7 @@ def _seconds(values: parts.Values, name: str) -> float:
 
 def _schema(body: Fields) -> Raw | None:
     raw = _optional(body, "schema")
-    if raw is not None and bytes(raw[:1]) not in (b"{", b"t", b"f"):
+    if raw is not None and bytes(raw)[:1] not in (b"{", b"t", b"f"):
         raise Refused(Code.INVALID_QUESTION, "'schema' must be a JSON Schema: an object, true or false")
     return raw
 
