@@ -21,13 +21,24 @@ import anyio
 from anyio.abc import Process
 
 import stateous_supervisor
+from stateous_supervisor.agent import dumps
+from stateous_supervisor.agent.dumps import Hang
 from stateous_supervisor.agent.hosts import HostEnded, HostUnusable
 from stateous_supervisor.agent.link_end import LinkEnd, LinkEnded
 from stateous_supervisor.agent.loading import LoadStopped, load
-from stateous_supervisor.link.frames import BrokenFile, Frame, Hello, Loaded, RoutineFacts, ToAgent
+from stateous_supervisor.link.frames import (
+    DUMP_SIGNAL,
+    BrokenFile,
+    Frame,
+    Hello,
+    Loaded,
+    RoutineFacts,
+    ToAgent,
+)
 
 END_S: Final = 2.0
 OUTPUT_S: Final = 0.2
+DUMP_S: Final = 0.15
 TAIL_LINES: Final = 20
 LINE_BYTES_MAX: Final = 8_192
 # What systemd gives to the service is not for routines (A-26).
@@ -47,7 +58,12 @@ class ProcessHost:
     """A host in a child process, with its folder loaded."""
 
     def __init__(
-        self, generation: int, child: _Child, greeting: tuple[Hello, Loaded], broken: Sequence[BrokenFile]
+        self,
+        generation: int,
+        child: _Child,
+        folder: Path,
+        greeting: tuple[Hello, Loaded],
+        broken: Sequence[BrokenFile],
     ) -> None:
         hello, loaded = greeting
         self.generation = generation
@@ -57,10 +73,15 @@ class ProcessHost:
         self.broken: Sequence[BrokenFile] = [*broken, *loaded.broken]
         self.faults: Sequence[str] = loaded.faults
         self._child = child
+        self._folder = folder
 
     @property
     def is_stalled(self) -> bool:
         return self._child.link.is_stalled
+
+    async def hang(self) -> Hang | None:
+        """Return where the host hangs, by what Python writes about it when signalled (A-22)."""
+        return dumps.read(await self._child.dump(), self._folder.resolve())
 
     def send(self, messages: Sequence[Frame]) -> None:
         self._child.link.send(messages)
@@ -101,7 +122,7 @@ class ProcessHosts:
                 except LoadStopped as stopped:
                     broken.append(await self._blame(child, stopped, broken))
                     continue
-                yield ProcessHost(generation, child, greeting, broken)
+                yield ProcessHost(generation, child, self._folder, greeting, broken)
                 return
 
     async def _blame(self, child: _Child, stopped: LoadStopped, broken: Sequence[BrokenFile]) -> BrokenFile:
@@ -190,6 +211,7 @@ class _Child:
         self.link = link
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._output_over = anyio.Event()
+        self._dump: list[str] | None = None
 
     async def watch(self) -> None:
         """See the process's death even where somebody else still has its end of the link."""
@@ -215,8 +237,26 @@ class _Child:
 
     def _say(self, line: bytes, printed: Callable[[str], None]) -> None:
         text = line[:LINE_BYTES_MAX].decode("utf-8", "replace").rstrip("\r")
+        if self._dump is not None and dumps.is_of_dump(text):
+            self._dump.append(text)
+            return
         self.tail.append(text)
         printed(text)
+
+    async def dump(self) -> Sequence[str]:
+        """Have the host write down what its threads are doing, from the one that is busiest."""
+        pid = self.process.pid
+        before = dumps.cpu_by_thread(pid)
+        await anyio.sleep(DUMP_S)
+        thread = dumps.hottest(before, dumps.cpu_by_thread(pid), pid)
+        lines: list[str] = []
+        self._dump = lines
+        # The kernel hands a signal for a thread's id to that thread, unless it blocks it.
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(thread, DUMP_SIGNAL)
+            await anyio.sleep(DUMP_S)
+        self._dump = None
+        return lines
 
     async def ending(self, otherwise: str) -> str:
         """Return why the process ended, waiting a moment for it; `otherwise` where it has not."""

@@ -48,6 +48,12 @@ EVENTS: Final[Mapping[str, Row]] = {
     "host.started": Row("info", ("host", "pid", "python", "states"), "a routine host is ready"),
     "host.ended": Row("warning", ("host", "reason", "running", "next_in_s"), "a routine host is gone"),
     "host.failed": Row("error", ("error", "next_in_s"), "a routine host could not be started"),
+    "host.blocked": Row(
+        "warning",
+        ("host", "what", "place", "blocked_s", "tasks", *ATTEMPT),
+        "a routine holds the host's loop, or all of the host; repeated at growing intervals",
+    ),
+    "host.unblocked": Row("info", ("host", "blocked_s"), "it goes on"),
     "control_plane.reached": Row("info", ("features", "down_s"), "first contact, or contact again"),
     "control_plane.unreachable": Row(
         "warning", ("error", "failures", "next_in_s"), "no answer; at the first one and then once a minute"
@@ -107,6 +113,11 @@ EVENTS: Final[Mapping[str, Row]] = {
     "outbox.mended": Row("info", ("down_s",), "the disk takes writes again"),
     "routine.logged": Row("info", (*ATTEMPT, "text", "level"), "a routine printed or logged a line"),
     "host.printed": Row("info", ("host", "text"), "output of the host that belongs to no task"),
+    "socket.failed": Row(
+        "warning",
+        ("folder", "error"),
+        "there is no socket in the state folder for `status`, `reload` and `drain`",
+    ),
     "loop.failed": Row("error", ("loop", "error", "traceback"), "a fault of ours; the loop goes on"),
 }
 

@@ -37,6 +37,9 @@ class _Inline:
     def is_stalled(self) -> bool:
         return self._link.is_stalled
 
+    async def hang(self) -> None:
+        """Nothing: what hangs this host hangs the agent too, and so nobody asks."""
+
     def send(self, messages: Sequence[Frame]) -> None:
         self._link.send(messages)
 

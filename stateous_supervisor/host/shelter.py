@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from stateous_supervisor.host import streams
+from stateous_supervisor.link.frames import DUMP_SIGNAL
 
 _SECRETS: Final = ("NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY")
 _SECRET_PREFIXES: Final = ("WATCHDOG_", "STATEOUS_TOKEN")
@@ -29,9 +30,6 @@ HARMLESS: Final = (
     "SIGUSR2",
     "SIGPIPE",
 )
-
-# A real-time signal, which nobody uses by accident: it has Python write down what every thread is doing.
-DUMP_SIGNAL: Final = getattr(signal, "SIGRTMAX", signal.SIGUSR2) - 3
 
 _forked: Final[list[bool]] = []
 

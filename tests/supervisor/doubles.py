@@ -82,6 +82,7 @@ class ScriptedHost:
         self.faults: list[str] = []
         self.is_stalled = False
         self.heard: list[frames.Frame] = []
+        self.hanging: Any = None
         self.scopes: dict[tuple[int, int], anyio.CancelScope] = {}
         self._functions = routines
         self._tasks = tasks
@@ -96,6 +97,9 @@ class ScriptedHost:
                 scope = self.scopes.get((message.task, message.attempt))
                 if scope is not None:
                     scope.cancel()
+
+    async def hang(self) -> Any:
+        return self.hanging
 
     async def receive(self) -> Sequence[Any]:
         got = await self._receive.receive()
