@@ -12,7 +12,9 @@ import anyio
 from fake_lives import OWN_EVENTS, Json, Lives, Task, Token, checked, depth, is_finite, is_whole, stamp
 from stateous_contract import limits
 from stateous_contract.codes import Code, Refused
-from stateous_contract.messages import FEATURES
+
+OFFERED = ("wait", "batch", "release")
+"""What the fake can do: less than the real one lists."""
 
 
 def matches(pattern: str, value: Any) -> bool:
@@ -41,7 +43,7 @@ def parsed(content: bytes) -> Json:
 class Requests(Lives):
     """Each method takes what the path and the body say, and returns a body, or a status with one."""
 
-    def __init__(self, document: Json | None = None, *, features: tuple[str, ...] = FEATURES, clock: Callable[[], float] = time.time,
+    def __init__(self, document: Json | None = None, *, features: tuple[str, ...] = OFFERED, clock: Callable[[], float] = time.time,
                  lease_s: float = 120.0, heartbeat_s: float = 30.0, retry_delay_s: float = 0.0) -> None:  # fmt: skip
         super().__init__(document, clock=clock, lease_s=lease_s, retry_delay_s=retry_delay_s)
         self.features, self.heartbeat_s = features, heartbeat_s
