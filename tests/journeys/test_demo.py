@@ -132,10 +132,16 @@ def test_a_program_that_will_not_stop_is_ended_with_its_children(monkeypatch: py
     stubborn = "import signal, subprocess; signal.signal(15, signal.SIG_IGN); subprocess.run(['sleep', '60'])"
 
     with programs.Stage({"PATH": os.environ["PATH"]}) as stage:
+        before = set(psutil.Process().children(recursive=True))
         stage.start("stubborn", [sys.executable, "-c", stubborn])
         deadline = time.monotonic() + 10
-        while not (children := psutil.Process().children(recursive=True)[1:]) and time.monotonic() < deadline:
+        while len(children := _since(before)) < 2 and time.monotonic() < deadline:
             time.sleep(0.01)
 
-    assert children
+    assert len(children) == 2
     assert survivors(children) == []
+
+
+def _since(before: set[psutil.Process]) -> list[psutil.Process]:
+    """Children that came after `before`: those of other tests' fixtures live on."""
+    return [child for child in psutil.Process().children(recursive=True) if child not in before]
