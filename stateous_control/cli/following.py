@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_exponential
+
 from stateous_control.cli.client import Client, quoted
 from stateous_control.cli.exits import Exit, Failure
 from stateous_control.cli.screen import remark
@@ -56,16 +58,21 @@ def exit_of(token: Mapping[str, Any]) -> Exit:
 
 
 def _through_outages(ask: Callable[[], list[dict[str, Any]]], *, is_first: bool) -> list[dict[str, Any]]:
-    deadline = time.monotonic() + OUTAGE_S_MAX
-    pause_s, is_told = PAUSE_S, False
-    while True:
-        try:
-            return ask()
-        except Failure as failure:
-            if failure.exit_code is not Exit.UNREACHED or is_first or time.monotonic() > deadline:
-                raise
-            if not is_told:
-                remark(f"{failure.sentence}; trying again")
-                is_told = True
-        time.sleep(pause_s)
-        pause_s = min(pause_s * 2, 2.0)
+    patient = Retrying(
+        retry=retry_if_exception(_is_outage),
+        stop=stop_after_delay(OUTAGE_S_MAX),
+        wait=wait_exponential(multiplier=PAUSE_S, max=2.0),
+        before_sleep=_tell_once,
+        reraise=True,
+    )
+    return ask() if is_first else patient(ask)
+
+
+def _is_outage(error: BaseException) -> bool:
+    return isinstance(error, Failure) and error.exit_code is Exit.UNREACHED
+
+
+def _tell_once(call: RetryCallState) -> None:
+    error = call.outcome.exception() if call.outcome else None
+    if call.attempt_number == 1 and isinstance(error, Failure):
+        remark(f"{error.sentence}; trying again")
