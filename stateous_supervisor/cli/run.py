@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from stateous_supervisor.agent import config, folder
-from stateous_supervisor.cli import options
+from stateous_supervisor.cli import first_process, options
 
 
 def run(
@@ -32,6 +32,7 @@ def run(
 
     The first signal drains: running routines end and are reported. The second one ends it within seconds.
     """
+    first_process.stand_aside()
     flags = {
         "url": url,
         "tasks": tasks,
