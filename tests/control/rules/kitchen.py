@@ -182,7 +182,17 @@ def refusal(rule: Any, *args: Any, **parts: Any) -> Code:
 def everything(book: Book) -> Any:
     """A copy of all that rules may change except the history, to be compared with what it is later."""
     return copy.deepcopy(
-        (book.tokens, book.tasks, book.timers, book.held, book.memory, book.memory_cleared, book.keys_new)
+        (
+            book.tokens,
+            book.tasks,
+            book.timers,
+            book.held,
+            book.memory,
+            book.memory_cleared,
+            book.keys_new,
+            book.questions,
+            book.checkpoints,
+        )
     )
 
 
