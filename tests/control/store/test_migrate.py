@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import asyncpg
 import pytest
@@ -26,7 +27,10 @@ async def test_five_control_planes_that_start_at_once_migrate_once(empty_databas
     applied = await asyncio.gather(*(migrate.migrate(pool) for pool in pools))
     for pool in pools:
         await pool.close()
-    assert sorted(map(len, applied)) == [0, 0, 0, 0, len(migrate.migrations())]
+    names = [name for each in applied for name in each]
+    assert sorted(names) == [migration.name for migration in migrate.migrations()], (
+        "each file is applied once"
+    )
 
 
 async def test_a_migration_that_breaks_half_way_leaves_nothing(empty_database: str, monkeypatch) -> None:
@@ -54,5 +58,47 @@ async def test_a_schema_that_is_missing_or_old_is_refused_by_the_check(empty_dat
     """`--no-migrate`."""
     pool = Pool(empty_database)
     with pytest.raises(StartRefused, match=r"needs version .* run 'stateous-control migrate' first"):
+        await migrate.check(pool)
+    await pool.close()
+
+
+async def test_an_older_database_is_upgraded_with_what_is_in_it(empty_database: str, monkeypatch) -> None:
+    """BH-050: tasks that run, wait and have ended are there afterwards, and nothing takes long."""
+    newest = migrate.migrations()
+    pool = Pool(empty_database)
+    monkeypatch.setattr(migrate, "migrations", lambda: newest[:1])
+    monkeypatch.setattr(migrate, "LOG_GUARDS", frozenset())
+    for migration in newest[:1]:
+        await migrate._apply_missing(pool, migration)
+    await fetch(
+        empty_database,
+        """WITH g AS (INSERT INTO graphs (checksum, structure, workflow, document) VALUES ('c', 's', 'w', '{}')),
+             k AS (INSERT INTO tokens (id, name, graph, workflow, state, status, visit, context, entered_at, entered_by,
+                   seq, visits, events)
+                   SELECT i, 'T' || i, 'c', 'w', 'a', 'active', 1, '{}', now(), '__started__', 4, '{}', '{}'
+                   FROM generate_series(1, 20000) AS i RETURNING id)
+           INSERT INTO tasks (id, token_id, state, visit, current_state, ready_at, watchdog_stop_reason)
+           SELECT id, id, 'a', 1, CASE id % 3 WHEN 0 THEN 'pending' WHEN 1 THEN 'parked' ELSE 'completed' END,
+             CASE id % 3 WHEN 0 THEN now() END, CASE id % 3 WHEN 1 THEN 'awaiting_event:a' END FROM k""",
+    )
+    monkeypatch.undo()
+    began = time.monotonic()
+    applied = await migrate.migrate(pool)
+    took_s = time.monotonic() - began
+    await pool.close()
+    assert applied == [migration.name for migration in newest[1:]]
+    rows = await fetch(
+        empty_database,
+        "SELECT count(*) AS n, sum(log_seq) AS lines, min(handler_version) AS version, min(owner) AS owner FROM tasks",
+    )
+    assert tuple(rows[0]) == (20000, 0, 1, "default")
+    assert took_s < 10
+
+
+async def test_a_log_without_its_guards_is_no_schema_of_ours(database: str) -> None:
+    """S1-105."""
+    await fetch(database, "DROP TRIGGER task_log_keeps_all ON task_log")
+    pool = Pool(database)
+    with pytest.raises(StartRefused, match="task_log_keeps_all on task_log must be there"):
         await migrate.check(pool)
     await pool.close()
