@@ -241,7 +241,7 @@ def _cancel_children(book: Book, token: Token, reason: str) -> None:
 
 def _join(book: Book, child: Token) -> None:
     """Let the parent have ``joined`` if this child's end was what it waited for (B.6)."""
-    if child.parent_id is None or not child.is_current:
+    if child.parent_id is None:
         return
     parent = book.tokens[child.parent_id]
     # A child of a paused parent is paused as well, so it does not end; whatever ends it comes after the resume.

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from control.engine.planes import ask, held_by_another, plane, sql
+from control.engine.planes import ask, graph, held_by_another, plane, sql
 from msgspec import Raw
 from stateous_contract.codes import Code, Refused
 from stateous_contract.messages import Grant, HeartbeatRequest, Report, TaskMessage, TaskMessages
 
 from stateous_control.engine.operations import ControlPlane
+from stateous_control.graph.document import Graph
 from stateous_control.graph.loading import load
 from stateous_control.store import pool
 
@@ -332,19 +333,27 @@ async def test_many_ends_in_one_bundle_join_each_family_once(database: str) -> N
     assert await unfit(database) == []
 
 
+async def statements_of_a_report(url: str, state: str, served: Graph, said: Report) -> int:
+    """How many statements one report takes; the least of three, because other loops have theirs now and then."""
+    counts = []
+    await sql(url, "DELETE FROM control_planes")  # one that has just stopped would be notified
+    async with plane(url, graph=served) as one:
+        for number in range(3):
+            await one.start_token(f"{state}-{number}", Raw(json.dumps({"path": state}).encode()))
+            (grant,) = await hold(one, state)
+            before = one._pool.statements
+            await one.report(grant.task, said)
+            counts.append(one._pool.statements - before)
+    return min(counts)
+
+
 async def test_a_token_without_children_costs_no_statement_more(database: str) -> None:
     """The same report, of a workflow with parallel states and of one without."""
-    counts = []
-    for number, (path, graph) in enumerate((("plain", {}), (None, None))):
-        settings = {} if graph is None else {"graph": load(json.loads(WORKFLOW.read_text("utf-8")))}
-        async with plane(database, **settings) as one:
-            name = f"T-{number}"
-            await one.start_token(name, None if path is None else Raw(b'{"path":"plain"}'))
-            (grant,) = await hold(one, "plain" if path else "coding")
-            before = one._pool.statements
-            await one.report(
-                grant.task,
-                event(grant, "flagged" if path else "coded", Raw(b'{"level":1}') if path else None),
-            )
-            counts.append(one._pool.statements - before)
-    assert counts[0] == counts[1]
+    parallel = load(json.loads(WORKFLOW.read_text("utf-8")))
+    flagged = Report(kind="event", event="flagged", payload=Raw(b'{"level":1}'), attempt=1, supervisor="box")
+    coded = Report(kind="event", event="coded", attempt=1, supervisor="box")
+
+    with_it = await statements_of_a_report(database, "plain", parallel, flagged)
+    without = await statements_of_a_report(database, "coding", graph(), coded)
+
+    assert with_it == without
