@@ -20,6 +20,7 @@ DOORS: dict[str, dict[str, list[str]]] = {
         "uvloop": [f"{CONTROL}/cli/running.py"],
         "uvicorn": [f"{CONTROL}/http/server.py"],
         "typer": [f"{CONTROL}/cli/*.py"],
+        "tenacity": [f"{CONTROL}/cli/following.py"],
         "structlog": [f"{CONTROL}/logs.py"],
         "ctypes": [f"{CONTROL}/embedded/*.py"],
     },

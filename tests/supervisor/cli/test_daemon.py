@@ -93,7 +93,7 @@ def test_the_key_goes_to_the_control_plane_and_nowhere_else(tmp_path: Path, keye
     (tmp_path / "token").chmod(0o644)
 
     with AgentProgram(folder, url, env={"CREDENTIALS_DIRECTORY": str(tmp_path)}) as agent:
-        agent.line("contract.differs")
+        agent.line("contract.outdated")
         processes = [
             psutil.Process(agent.child.pid),
             *psutil.Process(agent.child.pid).children(recursive=True),

@@ -120,7 +120,8 @@ def test_a_wrong_stateous_yaml_is_one_finding(nowhere: Box) -> None:
 
 def test_a_contract_of_another_workflow_is_told(box: Box) -> None:
     contract = box.folder / "contract.py"
-    contract.write_text(re.sub("sha256:[0-9a-f]{64}", "sha256:" + "0" * 64, contract.read_text()))
+    text = re.sub("sha256:[0-9a-f]{64}", "sha256:" + "0" * 64, contract.read_text())
+    contract.write_text(re.sub(r"(?ms)^__states__.*?^\}\n", "", text))  # as the published package writes it
 
     code, found = box.looked()
 
