@@ -11,7 +11,7 @@ SELECT k.id, k.name, k.state, k.status, k.visit, k.context, k.entered_at, k.pare
   (k.status = 'paused' AND EXISTS (SELECT 1 FROM tasks t JOIN tokens m ON m.id = t.token_id
     WHERE t.current_state = 'running' AND (m.id = k.id OR m.current_root = k.id))) AS is_pausing
 FROM tokens k WHERE ($1::text IS NULL OR k.status = $1) AND ($2::text IS NULL OR k.parent = $2)
-  AND ($4::text[] IS NULL OR k.owner = ANY ($4))
+  AND ($4::text[] IS NULL OR k.owner COLLATE "C" = ANY ($4))
 ORDER BY k.entered_at DESC, k.name LIMIT $3;
 
 -- name: page_tokens
@@ -20,13 +20,13 @@ SELECT k.id, k.name, k.state, k.status, k.visit, k.context, k.entered_at, k.pare
   (k.status = 'paused' AND EXISTS (SELECT 1 FROM tasks t JOIN tokens m ON m.id = t.token_id
     WHERE t.current_state = 'running' AND (m.id = k.id OR m.current_root = k.id))) AS is_pausing
 FROM tokens k WHERE ($1::text IS NULL OR k.status = $1) AND ($2::text IS NULL OR k.parent = $2)
-  AND ($5::text[] IS NULL OR k.owner = ANY ($5)) AND ($4::bigint IS NULL OR k.id < $4)
+  AND ($5::text[] IS NULL OR k.owner COLLATE "C" = ANY ($5)) AND ($4::bigint IS NULL OR k.id < $4)
 ORDER BY k.id DESC LIMIT $3;
 
 -- name: count_tokens
 -- How many tokens the whole list has.
 SELECT count(*) AS total FROM tokens k WHERE ($1::text IS NULL OR k.status = $1) AND ($2::text IS NULL OR k.parent = $2)
-  AND ($3::text[] IS NULL OR k.owner = ANY ($3));
+  AND ($3::text[] IS NULL OR k.owner COLLATE "C" = ANY ($3));
 
 -- name: token_history
 -- Lines of one token's history, oldest first. $2 after which, $3 most (NULL: all).

@@ -8,6 +8,7 @@ from pathlib import Path
 import asyncpg
 
 import stateous_control
+from stateous_control.store.pool import Mode
 from stateous_control.store.statements import statements
 
 ROOM = Path(stateous_control.__file__).parent
@@ -32,3 +33,16 @@ async def test_each_statement_fits_the_schema(database: str) -> None:
     for found in statements.found.values():
         await connection.prepare(found.text)
     await connection.close()
+
+
+async def test_a_name_is_found_by_its_index_also_before_there_are_statistics(database: str) -> None:
+    """Many tokens of one owner came since the plan was made: any other index would walk through all of them."""
+    connection = await asyncpg.connect(database)
+    await connection.execute(Mode.WRITE.value)
+    await connection.execute("PREPARE q AS " + statements.lock_tokens)
+    none = "ARRAY[]::bigint[]"
+    plan = await connection.fetch(f"EXPLAIN EXECUTE q({none}, {none}, ARRAY['default'], ARRAY['T'])")
+    await connection.close()
+    text = "\n".join(row[0] for row in plan)
+    assert "tokens_name_key" in text, text
+    assert "tokens_by_owner" not in text
