@@ -228,6 +228,14 @@ def test_the_example_shows_every_key_with_its_default_and_one_line_a_01(tmp_path
         assert shown.settings[f"routines.coding.{key.name}"].value == key.default
 
 
+def test_the_page_shows_every_key_and_no_other() -> None:
+    page = (EXAMPLE.parent / "docs/reference/configuration.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    keys = [*KEYS.values(), *ROUTINE_KEYS.values()]
+    shown = [f"| `{k.name}` | {'' if k.name == 'url' else f'`{k.example}`'} | {k.about} |" for k in keys]
+    assert rows == shown
+
+
 def test_the_example_shows_no_key_that_does_not_exist(tmp_path: Path) -> None:
     shown = load(tmp_path, EXAMPLE.read_text()).settings
 
