@@ -256,8 +256,9 @@ def delegated() -> Path:
     except OSError as error:
         pytest.skip(f"CGROUPS CANNOT BE MADE HERE ({error}): routines in groups of their own are not tested")
     yield group
-    until(lambda: not (group / "cgroup.procs").read_text(), 3, "an empty group")
-    for folder in [*group.glob("routines/*/"), *group.glob("*/"), group]:
+    below = [*group.glob("routines/*/"), *group.glob("*/"), group]
+    until(lambda: not any((each / "cgroup.procs").read_text() for each in below), 5, "empty groups")
+    for folder in below:
         folder.rmdir()
 
 
