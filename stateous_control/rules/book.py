@@ -337,7 +337,7 @@ class Book:
         """Put a new task in, with the first line of its log."""
         if self.task_ttl_s is not None:
             task.expires_at = self.now + timedelta(seconds=self.task_ttl_s)
-        task.record("created", state=task.state, visit=task.visit)
+        task.record("created")
         self.tasks[task.id] = task
         if self._tasks_of is not None:
             self._tasks_of.setdefault(task.token_id, []).append(task)

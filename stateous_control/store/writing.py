@@ -43,7 +43,7 @@ async def _write_lines(session: Session, book: Book) -> None:
             [task for task, _ in lines],
             [entry.seq for _, entry in lines],
             [entry.kind for _, entry in lines],
-            [_json(entry.data) for _, entry in lines],
+            [_json(entry.data) if entry.data else "{}" for _, entry in lines],
         )
 
 
