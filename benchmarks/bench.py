@@ -24,6 +24,7 @@ from pathlib import Path
 import asyncpg
 from machine import Bench, bench, spread, wait_until
 from sides import Ours, Peer, Side, database, free_port, our_bin, peer_bin
+
 from stateous_control.embedded.postgres import EmbeddedPostgres
 
 ROWS: list[dict[str, object]] = []
@@ -71,7 +72,9 @@ def run_drain(dsn: str, folder: Path, runs: int, count: int) -> None:
             with bench(folder) as running:
                 side = make(Peer, f"peer-drain-{run}", programs, dsn, folder)
                 rates["peer"].append(drain(side, running, count=300, stop_at=200, slots=100))
-        emit(test="drain", run=run, ours=round(rates["ours"][-1], 1), peer=round((rates["peer"] or [0])[-1], 1))
+        emit(
+            test="drain", run=run, ours=round(rates["ours"][-1], 1), peer=round((rates["peer"] or [0])[-1], 1)
+        )
     if rates["peer"]:
         ratios = [a / b for a, b in zip(rates["ours"], rates["peer"], strict=True)]
         emit(test="drain", ours=spread(rates["ours"], 0), peer=spread(rates["peer"]), ratio=spread(ratios, 0))

@@ -138,7 +138,11 @@ async def fetch(dsn: str, query: str):
 def database(dsn: str, name: str) -> str:
     """Make an empty database and return its address."""
     asyncio.run(_create(dsn, name))
-    return re.sub(r"/[^/?]*(\?|$)", rf"/{name}\1", dsn, count=1) if "?" in dsn else f"{dsn.rsplit('/', 1)[0]}/{name}"
+    return (
+        re.sub(r"/[^/?]*(\?|$)", rf"/{name}\1", dsn, count=1)
+        if "?" in dsn
+        else f"{dsn.rsplit('/', 1)[0]}/{name}"
+    )
 
 
 async def _create(dsn: str, name: str) -> None:

@@ -1,5 +1,7 @@
-"""The messages of the wire as values. Field names are the wire's names; unknown fields are ignored, fields are added,
-never changed. `Raw` fields hold a user's JSON as the text it came as: nobody re-writes a user's numbers.
+"""The messages of the wire as values.
+
+Field names are the wire's names; unknown fields are ignored, fields are added, never changed. `Raw` fields hold a
+user's JSON as the text it came as: nobody re-writes a user's numbers.
 """
 
 from __future__ import annotations

@@ -31,6 +31,9 @@ LOOKS_MAX: Final = 7
 BACKSTOP_S: Final = 1.0
 DESKS_MAX: Final = 256
 
+Queue = tuple[str, str]
+"""An owner's tasks of one state."""
+
 log = logger()
 
 
@@ -38,7 +41,6 @@ class Desk:
     """Claims of one set of states by callers with the same owners. `run` lives while somebody stands here."""
 
     def __init__(self, states: tuple[str, ...], owners: tuple[str, ...], granting: Granting) -> None:
-        self.states = frozenset(states)
         self.queues = frozenset((owner, state) for owner in owners for state in states)
         self.claims: list[Claim] = []
         self.granted = 0
@@ -200,18 +202,18 @@ class Claims:
                 if claim.name == (scope, supervisor, instance, request):
                     self._send_away(desk, claim)
 
-    def ready(self, states: Collection[str]) -> None:
-        """Wake those who wait for one of these states."""
+    def ready(self, queues: Collection[Queue]) -> None:
+        """Wake those who wait for one of these queues."""
         for desk in self._desks.values():
-            if desk.claims and not desk.states.isdisjoint(states):
+            if desk.claims and not desk.queues.isdisjoint(queues):
                 desk.wake()
 
-    def ready_in(self, state: str, delay_s: float) -> None:
-        """Wake those who then wait for `state`, once the delay is over."""
+    def ready_in(self, queue: Queue, delay_s: float) -> None:
+        """Wake those who then wait for `queue`, once the delay is over."""
 
         def wake() -> None:
             self._timers.discard(handle)
-            self.ready((state,))
+            self.ready((queue,))
 
         handle = asyncio.get_running_loop().call_later(delay_s, wake)
         self._timers.add(handle)
@@ -234,16 +236,16 @@ class Claims:
             if not waited_for:
                 continue
             try:
-                self.ready(await self._ready_among(sorted(frozenset[tuple[str, str]]().union(*waited_for))))
+                self.ready(await self._ready_among(sorted(frozenset[Queue]().union(*waited_for))))
             except Unavailable:
                 continue  # asked again in a second
 
-    async def _ready_among(self, queues: list[tuple[str, str]]) -> list[str]:
+    async def _ready_among(self, queues: list[Queue]) -> list[Queue]:
         owners, states = map(list, zip(*queues, strict=True))
         rows = await self._pool.run(
             lambda session: session.fetch(statements.ready_states, states, owners), Mode.CLAIM
         )
-        return [row["state"] for row in rows]
+        return [(row["owner"], row["state"]) for row in rows]
 
     @property
     def waiting(self) -> int:

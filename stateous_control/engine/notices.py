@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 from stateous_contract.states import TaskState
 
-from stateous_control.engine.claims import Claims
+from stateous_control.engine.claims import Claims, Queue
 from stateous_control.rules.book import Book
 from stateous_control.store.failures import Unavailable
 from stateous_control.store.pool import Listener, Mode, Pool, Session
@@ -29,8 +29,8 @@ class Notice(msgspec.Struct, array_like=True):
     """What one control plane tells the others. `ended` names request ids of claims that were withdrawn."""
 
     plane: str
-    ready: list[str] = []
-    later: list[tuple[str, float]] = []
+    ready: list[Queue] = []
+    later: list[tuple[Queue, float]] = []
     ended: list[tuple[str, str, str, str]] = []
 
 
@@ -48,29 +48,32 @@ class Notices:
         self._pool = pool
         self._plane = plane
         self._claims = claims
-        self._ready: set[str] = set()
-        self._later: dict[str, float] = {}
+        self._ready: set[Queue] = set()
+        self._later: dict[Queue, float] = {}
         self._ended: set[tuple[str, str, str, str]] = set()
         self._is_due = asyncio.Event()
 
     def committed(self, book: Book) -> None:
         """Tell of the tasks that a transaction made ready."""
         self.tell(
-            (task.state, max(0.0, (task.ready_at - book.now).total_seconds()))
+            (
+                (book.tokens[task.token_id].owner, task.state),
+                max(0.0, (task.ready_at - book.now).total_seconds()),
+            )
             for task in book.tasks.values()
             if task.ready_at is not None and (task.is_new or task.is_changed)
             if task.current_state is not TaskState.RUNNING
         )
 
-    def tell(self, works: Iterable[tuple[str, float]]) -> None:
-        """Tell of work by state and seconds until it is ready."""
-        ready: set[str] = set()
-        for state, delay_s in works:
+    def tell(self, works: Iterable[tuple[Queue, float]]) -> None:
+        """Tell of work by queue and seconds until it is ready."""
+        ready: set[Queue] = set()
+        for queue, delay_s in works:
             if delay_s <= 0:
-                ready.add(state)
+                ready.add(queue)
                 continue
-            self._claims.ready_in(state, delay_s)
-            self._later[state] = min(delay_s, self._later.get(state, delay_s))
+            self._claims.ready_in(queue, delay_s)
+            self._later[queue] = min(delay_s, self._later.get(queue, delay_s))
         if ready:
             self._claims.ready(ready)
             self._ready |= ready
@@ -91,8 +94,8 @@ class Notices:
         if notice.plane == self._plane:
             return
         self._claims.ready(notice.ready)
-        for state, delay_s in notice.later:
-            self._claims.ready_in(state, min(delay_s, 3600.0))
+        for queue, delay_s in notice.later:
+            self._claims.ready_in(queue, min(delay_s, 3600.0))
         for ended in notice.ended:
             self._claims.end(*ended)
 

@@ -18,14 +18,15 @@ from stateous_contract.messages import ClaimRequest
 from stateous_supervisor.agent import cadence
 from stateous_supervisor.agent.assignment import Identity
 from stateous_supervisor.agent.contact import Contact
-from stateous_supervisor.agent.control_plane import BadGrant, ControlPlane, Granted
+from stateous_supervisor.agent.control_plane import CLAIM_SLACK_S, BadGrant, ControlPlane, Granted
 from stateous_supervisor.agent.faults import Denied, PeerViolation, Refused, Unanswered
 from stateous_supervisor.agent.journal import Journal
+from stateous_supervisor.agent.lanes import Bar, Lane
 from stateous_supervisor.agent.logs import Log
 from stateous_supervisor.agent.outbox import ClaimRow
+from stateous_supervisor.agent.progress import Promise, nothing
 from stateous_supervisor.agent.roster import Roster
 from stateous_supervisor.agent.slots import NO_ROOM, Room
-from stateous_supervisor.agent.wake import Wake
 
 SETTLE_S: Final = 0.02  # a claim that is not answered by then is taken to wait
 AGAIN_S: Final = 1.0  # how soon a second claim that brought nothing is repeated, while the first one waits
@@ -35,27 +36,6 @@ LAST_ANSWER_S: Final = 5.0
 CLOSED_S: Final = 1.0  # how often to look whether claims may go on, where nobody rings
 
 NewId = Callable[[], str]
-
-
-class _Lane:
-    """One claim that may be out, and its request id."""
-
-    def __init__(self) -> None:
-        self.request: str | None = None
-        self.promised: Room = NO_ROOM
-        self.sent_at: float | None = None
-        self.failures = 0
-        self.violations = 0
-        self.wake = Wake()
-        self.again = Wake()
-
-
-class _Bar:
-    """A state whose claims are refused, until when, and how often in a row."""
-
-    def __init__(self) -> None:
-        self.failures = 0
-        self.until = -math.inf
 
 
 class Claims:
@@ -86,9 +66,10 @@ class Claims:
         self._luck = luck
         self._identity = identity
         self._new_id = new_id
-        self._lead = _Lane()
-        self._second = _Lane()
-        self._barred: dict[str, _Bar] = {}
+        self._lead = Lane()
+        self._second = Lane()
+        self._barred: dict[str, Bar] = {}
+        self.promise: Promise = nothing
         self._is_stopping = False
         self._scope = anyio.CancelScope()
 
@@ -101,6 +82,12 @@ class Claims:
         """The control plane is back: whoever backs off tries now."""
         self._lead.again.ring()
         self._second.again.ring()
+
+    def ask_anew(self) -> None:
+        """States or slots are others than before: the claim that waits is sent again for those of now."""
+        if self._control_plane.terms.wait_s > 0:
+            self._lead.scope.cancel()
+        self.look()
 
     def look_again(self) -> None:
         """Something was delivered: on a control plane that cannot wait, its token may have a task by now."""
@@ -150,7 +137,7 @@ class Claims:
                 if not got and wait_s <= 0:
                     await lane.wake.wait(anyio.current_time() + cadence.poll_s(self._luck.random()))
 
-    async def _pause(self, lane: _Lane, error: Unanswered) -> None:
+    async def _pause(self, lane: Lane, error: Unanswered) -> None:
         lane.failures += 1
         if isinstance(error, PeerViolation):
             await self._count_violation(lane, error)
@@ -159,7 +146,7 @@ class Claims:
         self._contact.missed(error, wait_s)
         await self._sleep(lane, wait_s)
 
-    async def _count_violation(self, lane: _Lane, error: PeerViolation) -> None:
+    async def _count_violation(self, lane: Lane, error: PeerViolation) -> None:
         """After some answers that nobody can understand, give the id up, so that it cannot wedge the loop."""
         lane.violations += 1
         if lane.violations < VIOLATIONS_MAX or lane.request is None:
@@ -168,7 +155,7 @@ class Claims:
         self._log.tell("claim.abandoned", request=request, error=error.sentence)
         await self._give_up(request)
 
-    async def _sleep(self, lane: _Lane, wait_s: float) -> None:
+    async def _sleep(self, lane: Lane, wait_s: float) -> None:
         """Sleep through rings of slots: they are no reason to hurry a control plane that does not answer."""
         await lane.again.wait(anyio.current_time() + wait_s)
 
@@ -200,7 +187,7 @@ class Claims:
             if not await self._claim_second(lane, room):
                 quiet_until = anyio.current_time() + AGAIN_S
 
-    async def _claim_second(self, lane: _Lane, room: Room) -> bool:
+    async def _claim_second(self, lane: Lane, room: Room) -> bool:
         if room.total == 0:
             return False
         try:
@@ -214,7 +201,7 @@ class Claims:
 
     # One claim.
 
-    async def _claim(self, lane: _Lane, room: Room, *, wait_s: float) -> bool:
+    async def _claim(self, lane: Lane, room: Room, *, wait_s: float) -> bool:
         """Send one claim and start what it brings; return whether it brought anything.
 
         Raises:
@@ -226,10 +213,20 @@ class Claims:
         request = self._request(lane.request, self._identity, room, wait_s)
         lane.promised, lane.sent_at = room, anyio.current_time()
         sent_at = lane.sent_at
+        if lane is self._lead:
+            self.promise(wait_s + CLAIM_SLACK_S)
         try:
-            answers = await self._control_plane.claim(request)
+            answers: list[Granted | BadGrant] = []
+            with anyio.CancelScope() as lane.scope:
+                answers = await self._control_plane.claim(request)
+            if lane.scope.cancelled_caught:
+                withdrawn, lane.request = lane.request, None
+                await self._give_up(withdrawn)
+                return False
         finally:
             lane.promised, lane.sent_at = NO_ROOM, None
+            if lane is self._lead:
+                self.promise(math.inf)
         lane.failures = lane.violations = 0
         self._contact.reached()
         if not answers:
@@ -277,9 +274,13 @@ class Claims:
     # States whose claims are refused (A-15).
 
     def _open_states(self) -> list[str]:
-        return [state for state in self._roster.states if state not in self._barred]
+        return [
+            state
+            for state in self._roster.states
+            if state not in self._barred and state not in self._roster.paused
+        ]
 
-    async def _find_refused(self, lane: _Lane, room: Room, error: Refused) -> None:
+    async def _find_refused(self, lane: Lane, room: Room, error: Refused) -> None:
         """A claim for several states was refused: ask for each alone and bar those that are refused again."""
         states = list(room.by_state)
         if len(states) == 1:
@@ -292,7 +293,7 @@ class Claims:
             lane.failures += 1
             await self._sleep(lane, cadence.backoff_s(lane.failures, self._luck.random()))
 
-    async def _probe_barred(self, lane: _Lane) -> float:
+    async def _probe_barred(self, lane: Lane) -> float:
         """Ask again for barred states whose time has come; return when the next one's comes."""
         for state in [s for s, bar in self._barred.items() if bar.until <= anyio.current_time()]:
             if state not in self._roster.states:
@@ -301,7 +302,7 @@ class Claims:
                 break
         return min((bar.until for bar in self._barred.values()), default=math.inf)
 
-    async def _probe(self, lane: _Lane, state: str) -> bool:
+    async def _probe(self, lane: Lane, state: str) -> bool:
         """Claim for one state alone; return False where there was no answer."""
         room = self._room([state], self._second.promised)
         if room.total == 0:
@@ -318,7 +319,7 @@ class Claims:
         return True
 
     def _bar(self, state: str, error: Refused) -> None:
-        bar = self._barred.setdefault(state, _Bar())
+        bar = self._barred.setdefault(state, Bar())
         bar.failures += 1
         wait_s = cadence.backoff_s(
             bar.failures + 1, 0.5 + self._luck.random() / 2, max_s=cadence.BARRED_MAX_S
@@ -333,7 +334,7 @@ class Claims:
 
     async def _finish_old(self, row: ClaimRow) -> None:
         """Repeat a claim of an earlier process under its own name until it is answered (A-11)."""
-        lane = _Lane()
+        lane = Lane()
         while not self._is_stopping:
             room = self._room(self._open_states(), NO_ROOM)
             if room.total == 0 or not self._may_claim():

@@ -23,10 +23,11 @@ from stateous_supervisor.agent import cadence
 from stateous_supervisor.agent.assignment import Identity
 from stateous_supervisor.agent.client import DENIED, NO_ANSWER
 from stateous_supervisor.agent.contact import Contact
-from stateous_supervisor.agent.control_plane import ControlPlane, Result
+from stateous_supervisor.agent.control_plane import CALL_S, ControlPlane, Result
 from stateous_supervisor.agent.faults import Denied, Refused, Unanswered
 from stateous_supervisor.agent.journal import Journal
 from stateous_supervisor.agent.outbox import Envelope
+from stateous_supervisor.agent.progress import Promise, nothing
 from stateous_supervisor.agent.wake import Wake
 
 LANES_MAX: Final = 8
@@ -59,6 +60,7 @@ class Delivery:
         self, control_plane: ControlPlane, journal: Journal, contact: Contact, luck: random.Random
     ) -> None:
         self.tries = 0
+        self.promise: Promise = nothing
         self._control_plane = control_plane
         self._journal = journal
         self._contact = contact
@@ -107,11 +109,13 @@ class Delivery:
         await self._contact.wait_for_terms()
         async with anyio.create_task_group() as lanes:
             while True:
+                self.promise(CALL_S)
                 if self._control_plane.terms.offers("batch"):
                     until = await self._send_batch()
                 else:
                     until = self._send_singly(lanes)
                 if until > anyio.current_time():
+                    self.promise(math.inf)
                     await self._wake.wait(until)
 
     # Together, with `batch`.

@@ -20,6 +20,7 @@ from stateous_supervisor.agent.contact import Contact
 from stateous_supervisor.agent.control_plane import ControlPlane
 from stateous_supervisor.agent.faults import Refused, Unanswered
 from stateous_supervisor.agent.logs import Log
+from stateous_supervisor.agent.progress import Promise, nothing
 from stateous_supervisor.agent.roster import Roster
 from stateous_supervisor.agent.wake import Wake
 from stateous_supervisor.link.frames import HeldUntil
@@ -40,7 +41,9 @@ class Heartbeats:
         self._luck = luck
         self._wake = Wake()
         self._is_idle = True
-        self._failures = 0
+        self.promise: Promise = nothing
+        self.failures = 0
+        self.answered_at: float | None = None
 
     def look(self) -> None:
         """Something is held now; cheap to call for each grant."""
@@ -53,10 +56,13 @@ class Heartbeats:
         while True:
             if not self._held():
                 self._is_idle = True
+                self.promise(math.inf)
                 await self._wake.wait()
                 self._is_idle = False
                 due_at = cadence.first_beat_at(anyio.current_time(), self._control_plane.terms.heartbeat_s)
-            await anyio.sleep_until(min(due_at, self._next_doubt()))
+            next_at = min(due_at, self._next_doubt())
+            self.promise(next_at - anyio.current_time())
+            await anyio.sleep_until(next_at)
             self._doubt()
             if anyio.current_time() >= due_at and self._held():
                 due_at = await self._beat_all()
@@ -69,15 +75,17 @@ class Heartbeats:
         groups = self._groups()
         sent_at = anyio.current_time()
         errors: list[Unanswered] = []
+        self.promise(cadence.BEAT_DEADLINE_MAX_S)
         async with anyio.create_task_group() as beats:
             for identity, keys in groups:
                 beats.start_soon(self._beat, identity, keys, errors)
         heartbeat_s = self._control_plane.terms.heartbeat_s
         if not errors:
-            self._failures = 0
+            self.failures = 0
+            self.answered_at = anyio.current_time()
             self._contact.reached()
             return cadence.next_beat_at(sent_at, heartbeat_s)
-        self._failures += 1
+        self.failures += 1
         now = anyio.current_time()
         trusted = min((a.trusted_until for a in self._held()), default=now)
         due_at = cadence.repeated_beat_at(now, trusted, heartbeat_s, self._luck.random())
@@ -85,7 +93,7 @@ class Heartbeats:
         self._log.tell(
             "heartbeat.missed",
             error=errors[0].sentence,
-            failures=self._failures,
+            failures=self.failures,
             next_in_s=round(due_at - now, 1),
             trusted_s=round(trusted - now, 1),
         )

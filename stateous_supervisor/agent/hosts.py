@@ -7,17 +7,22 @@ starts the next host at once; hosts that keep dying are started with backoff (A-
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol
 
 import anyio
+from anyio.abc import TaskGroup
 
 from stateous_supervisor.agent import cadence
+from stateous_supervisor.agent.dumps import Hang
 from stateous_supervisor.agent.faults import Exit, Fault
 from stateous_supervisor.agent.logs import Log
+from stateous_supervisor.agent.progress import Promise, nothing
 from stateous_supervisor.agent.roster import Roster
+from stateous_supervisor.agent.stalls import Stalls
 from stateous_supervisor.link.frames import (
     Began,
     BrokenFile,
@@ -25,11 +30,13 @@ from stateous_supervisor.link.frames import (
     Logged,
     Noted,
     Outcome,
+    Pulse,
     Remembered,
     RoutineFacts,
     ToAgent,
 )
 
+START_S: Final = 600.0  # a folder with many files may take its time
 STEADY_S: Final = 60.0  # a host that lived this long owes no backoff
 
 
@@ -66,6 +73,9 @@ class Host(Protocol):
     def send(self, messages: Sequence[Frame]) -> None:
         """Send messages as one frame. Never waits, never fails: a host that is gone says so by `receive`."""
 
+    async def hang(self) -> Hang | None:
+        """Return where the host hangs, if that can be seen from outside. May take a second."""
+
     async def receive(self) -> Sequence[ToAgent]:
         """Return what has come, one or more messages.
 
@@ -83,6 +93,21 @@ class HostSource(Protocol):
         Raises:
             HostUnusable: on entry.
         """
+
+
+class _Line:
+    """A source and the host that there is of it. A reload replaces the line; a retired one ends with its work."""
+
+    def __init__(self, source: HostSource) -> None:
+        self.source = source
+        self.host: Host | None = None
+        self.welcomed_at = 0.0
+        self.pulse = Pulse(loop_lag_s=0.0)
+        self.scope = anyio.CancelScope()
+        self.is_retired = False
+        self.settled = anyio.Event()
+        self.fault: str | None = "the agent stopped meanwhile"
+        self.stalls: Stalls | None = None
 
 
 class Hosts:
@@ -106,6 +131,8 @@ class Hosts:
         changed: Callable[[], None],
     ) -> None:
         self.ready = anyio.Event()
+        self.lines: list[_Line] = []
+        self.promise: Promise = nothing
         self._source = source
         self._roster = roster
         self._log = log
@@ -113,6 +140,14 @@ class Hosts:
         self._changed = changed
         self._is_strict = is_strict
         self._deaths = 0
+        self._generation = 0
+        self._tasks: TaskGroup | None = None
+
+    @property
+    def broken(self) -> Sequence[BrokenFile]:
+        """The files that the newest host left out."""
+        hosts = [line.host for line in self.lines if line.host is not None and not line.is_retired]
+        return hosts[-1].broken if hosts else ()
 
     async def run(self) -> None:
         """Have a host, for ever.
@@ -120,51 +155,149 @@ class Hosts:
         Raises:
             Fault: the first host cannot be used, or the folder is not fit to start with (78).
         """
-        generation = 0
-        while True:
-            generation += 1
-            started_at = anyio.current_time()
+        failure: Exception | None = None
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
             try:
-                async with self._source.open(generation) as host:
-                    started_at = anyio.current_time()
-                    self._welcome(host)
-                    await self._read(host)
-            except HostEnded as ended:
-                if anyio.current_time() - started_at >= STEADY_S:
-                    self._deaths = 0
-                wait_s = self._bury(generation, ended.reason)
-            except HostUnusable as unusable:
-                if not self.ready.is_set():
-                    raise Fault(Exit.CONFIG, unusable.sentence) from None
-                self._deaths += 1
-                wait_s = cadence.backoff_s(self._deaths, self._luck.random())
-                self._log.tell("host.failed", error=unusable.sentence, next_in_s=round(wait_s, 1))
-            await anyio.sleep(wait_s)
+                await self._have(_Line(self._source))
+            except Exception as error:  # kept as it is: a task group would wrap it
+                failure = error
+                tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
 
-    def _welcome(self, host: Host) -> None:
-        self._check(host)
+    async def reload(self, source: HostSource) -> None:
+        """Start a host of `source` beside the one that there is; if it is good it gets all work from now on (A-45).
+
+        Raises:
+            Fault: it cannot be used, or a file broke that was good; the old host goes on (78).
+        """
+        assert self._tasks is not None, "the first host has not been started"
+        line = _Line(source)
+        self._tasks.start_soon(self._have_next, line)
+        await line.settled.wait()
+        if line.fault is not None:
+            raise Fault(Exit.CONFIG, line.fault)
+        self._source = source
+
+    async def _have_next(self, line: _Line) -> None:
+        try:
+            await self._have(line)
+        except Exception as error:  # the top of a loop: a reload that fails must not end the hosts that run
+            if line.settled.is_set():
+                raise
+            line.fault = error.sentence if isinstance(error, Fault) else repr(error)
+        finally:
+            line.settled.set()
+
+    async def _have(self, line: _Line) -> None:
+        """Have a host of this line until it is retired."""
+        self.lines.append(line)
+        try:
+            with line.scope:
+                while not line.is_retired:
+                    self._generation += 1
+                    await anyio.sleep(await self._live(line, self._generation))
+        finally:
+            self.lines.remove(line)
+        if line.is_retired:
+            self._log.tell("host.retired", host=line.host and line.host.generation)
+
+    async def _live(self, line: _Line, generation: int) -> float:
+        """Start a host and read it to its end; return how long to wait before the next one (A-23)."""
+        started_at = anyio.current_time()
+        self.promise(START_S)
+        try:
+            async with line.source.open(generation) as host:
+                started_at = anyio.current_time()
+                self._welcome(line, host)
+                await self._read(line, host)
+                return 0.0
+        except HostEnded as ended:
+            if anyio.current_time() - started_at >= STEADY_S:
+                self._deaths = 0
+            return self._bury(generation, ended.reason, is_retired=line.is_retired)
+        except HostUnusable as unusable:
+            if not line.settled.is_set():
+                raise Fault(Exit.CONFIG, unusable.sentence) from None
+            self._deaths += 1
+            wait_s = cadence.backoff_s(self._deaths, self._luck.random())
+            self._log.tell("host.failed", error=unusable.sentence, next_in_s=round(wait_s, 1))
+            return wait_s
+        except Exception:  # a fault of ours: whoever is told of it must not find work that nobody does
+            self._roster.bury(generation, "the agent let go of it")
+            raise
+        finally:
+            line.host = None if not line.is_retired else line.host
+            self._roster.leave(generation)
+            self.promise(math.inf)
+
+    def _welcome(self, line: _Line, host: Host) -> None:
+        self._check(line, host)
+        self.promise(math.inf)
         for broken in host.broken:
             self._log.tell("folder.broken", file=broken.file, line=broken.line, error=broken.error)
         states = [routine.state for routine in host.routines]
         self._log.tell("host.started", host=host.generation, pid=host.pid, python=host.python, states=states)
+        line.fault = None
+        line.host, line.welcomed_at = host, anyio.current_time()
+        self._watch(line, host)
         self._roster.welcome(host)
+        for other in self.lines:
+            if other is not line and not line.is_retired:
+                self._retire(other)
+        line.settled.set()
         self.ready.set()
         self._changed()
 
-    def _check(self, host: Host) -> None:
+    def _watch(self, line: _Line, host: Host) -> None:
+        """Warn when this host hangs, for as long as it is there (A-22)."""
+
+        def changed() -> None:
+            if not line.is_retired:
+                self._roster.paused = stalls.paused
+                self._changed()
+
+        stalls = line.stalls = Stalls(
+            host,
+            self._log,
+            running=lambda state: self._roster.running_in(host.generation, state),
+            names=self._roster.names,
+            changed=changed,
+        )
+        self._roster.paused = ()
+        if self._tasks is not None:
+            self._tasks.start_soon(stalls.watch, lambda: line.host is host)
+
+    def _check(self, line: _Line, host: Host) -> None:
         """Refuse a folder that is not fit to start with; one that became so later is tried again (A-05)."""
         try:
-            check(host, is_strict=self._is_strict and not self.ready.is_set())
+            check(host, is_strict=self._is_strict and not line.settled.is_set())
+            if self.ready.is_set() and not line.settled.is_set():
+                self._check_broken(host)
         except Fault as fault:
-            if not self.ready.is_set():
+            if not line.settled.is_set():
                 raise
             raise HostUnusable(fault.sentence) from None
 
-    async def _read(self, host: Host) -> None:
-        while True:
-            self.hear(host.generation, await host.receive())
+    def _check_broken(self, host: Host) -> None:
+        """Refuse a reload that would take away what a file gave that was good before."""
+        known = {broken.file for broken in self.broken}
+        fresh = [f"{where(broken)}: {broken.error}" for broken in host.broken if broken.file not in known]
+        if fresh:
+            raise Fault(Exit.CONFIG, "\n".join(fresh))
 
-    def hear(self, generation: int, messages: Sequence[ToAgent]) -> None:
+    def _retire(self, line: _Line) -> None:
+        """Give this line no more work, and end it once its routines have ended."""
+        line.is_retired = True
+        if line.host is None or not self._roster.has_work_in(line.host.generation):
+            line.scope.cancel()
+
+    async def _read(self, line: _Line, host: Host) -> None:
+        while not (line.is_retired and not self._roster.has_work_in(host.generation)):
+            self.hear(host.generation, await host.receive(), line)
+
+    def hear(self, generation: int, messages: Sequence[ToAgent], line: _Line | None = None) -> None:
         """Take messages of a host; kinds that this agent does not know yet are nothing."""
         roster = self._roster
         now = anyio.current_time()
@@ -177,6 +310,10 @@ class Hosts:
                 roster.take_word(message)
             elif isinstance(message, Logged):
                 self._log_line(generation, message)
+            elif isinstance(message, Pulse) and line is not None:
+                line.pulse = message
+                if line.stalls is not None:
+                    line.stalls.take(message, now)
 
     def _log_line(self, generation: int, line: Logged) -> None:
         keys: Mapping[str, object] = {"host": generation, "text": line.text}
@@ -186,10 +323,13 @@ class Hosts:
             keys = {**self._roster.names((line.task, line.attempt)), "text": line.text}
         self._log.tell_at(line.level, event, keys)
 
-    def _bury(self, generation: int, reason: str) -> float:
+    def _bury(self, generation: int, reason: str, *, is_retired: bool) -> float:
         """Settle what the host had; return how long to wait before the next one starts (A-23)."""
         running = self._roster.bury(generation, reason)
         self._changed()
+        if is_retired:
+            self._log.tell("host.ended", host=generation, reason=reason, running=running)
+            return 0.0
         self._deaths += 1
         wait_s = 0.0 if self._deaths == 1 else cadence.backoff_s(self._deaths - 1, self._luck.random())
         self._log.tell(

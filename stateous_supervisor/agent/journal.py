@@ -7,6 +7,7 @@ in memory in their order and are tried again each second; outcomes are sent all 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -15,9 +16,11 @@ import anyio.to_thread
 
 from stateous_supervisor.agent.logs import Log
 from stateous_supervisor.agent.outbox import Batch, Outbox, WriteFailed
+from stateous_supervisor.agent.progress import Promise, nothing
 from stateous_supervisor.agent.wake import Wake
 
 RETRY_S: Final = 1.0
+COMMIT_S: Final = 60.0  # a disk that takes longer has not refused, it hangs
 
 
 class Journal:
@@ -25,6 +28,7 @@ class Journal:
 
     def __init__(self, outbox: Outbox, log: Log) -> None:
         self.mended: Callable[[], None] = lambda: None
+        self.promise: Promise = nothing
         self.batch = Batch()
         self.is_writable = True
         self._outbox = outbox
@@ -69,7 +73,9 @@ class Journal:
 
     async def _commit_all(self) -> None:
         while True:
+            self.promise(math.inf)
             await self._wake.wait()
+            self.promise(COMMIT_S)
             batch, self.batch = self.batch, Batch()
             thens, self._thens = self._thens, []
             waiters, self._waiters = self._waiters, []

@@ -22,6 +22,7 @@ TEXT_CHARS_MAX: Final = 16_384
 GATHER_S: Final = 0.02
 
 Write = Callable[[str], None]
+Heard = Callable[[str, Mapping[str, object]], None]
 
 
 class Row(NamedTuple):
@@ -45,6 +46,11 @@ EVENTS: Final[Mapping[str, Row]] = {
     "folder.broken": Row(
         "error", ("file", "line", "error"), "a file could not be loaded; other states go on"
     ),
+    "folder.reloaded": Row(
+        "info", ("host", "states", "needs_restart"), "configuration and folder were read again and are good"
+    ),
+    "reload.refused": Row("error", ("error",), "configuration or folder are not good; the old ones go on"),
+    "host.retired": Row("info", ("host",), "a host that was replaced has ended its last routine"),
     "host.started": Row("info", ("host", "pid", "python", "states"), "a routine host is ready"),
     "host.ended": Row("warning", ("host", "reason", "running", "next_in_s"), "a routine host is gone"),
     "host.failed": Row("error", ("error", "next_in_s"), "a routine host could not be started"),
@@ -135,6 +141,8 @@ class Log:
         colors: only with `console`.
         clock: wall time in seconds; a number for tests.
         bound: keys that stand on every line.
+
+    `heard` gets every event of the agent itself, also those below the level.
     """
 
     def __init__(
@@ -151,12 +159,19 @@ class Log:
         self._least = _NUMBERS[level]
         self._clock = clock
         self._bound = dict(bound or {})
+        self.heard: Heard = lambda _event, _keys: None
         self._second, self._shown = -1, ""
         self._render = _console(colors=colors) if console else _json()
 
+    def show_from(self, level: str) -> None:
+        """Write lines from another level on."""
+        self._least = _NUMBERS[level]
+
     def tell(self, event: str, /, **keys: object) -> None:
         """Log `event` with its keys; a key that is None is left out."""
-        self.tell_at(EVENTS[event].level, event, keys)
+        level = EVENTS[event].level
+        self.heard(event, keys)
+        self.tell_at(level, event, keys)
 
     def tell_at(self, level: str, event: str, keys: Mapping[str, object]) -> None:
         """Log `event` at a level of the caller's choice (a routine's own lines)."""

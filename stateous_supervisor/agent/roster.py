@@ -6,8 +6,8 @@ waits. Called by the loops: claims accept and start, hosts report, delivery sett
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Final
 
 import anyio
 import msgspec
@@ -42,28 +42,18 @@ from stateous_supervisor.agent.journal import Journal
 from stateous_supervisor.agent.keeping import Keeping
 from stateous_supervisor.agent.logs import Log
 from stateous_supervisor.agent.outbox import Envelope, GrantRow
+from stateous_supervisor.agent.receivers import Receiver, Receivers
 from stateous_supervisor.agent.slots import Slots
 from stateous_supervisor.link import frames
 
 KEPT: Final = Kept()
 DELIVERED: Final = Delivered()
 RUNNING: Final = frozenset({Phase.STARTING, Phase.RUNNING})
+IN_HOST: Final = RUNNING | {Phase.CANCELLING}
 
 UNCONFINED: Final = frames.Confinement()
 
 Key = tuple[int, int]
-
-
-class Receiver(Protocol):
-    """The host that gets new work, as far as the roster needs it."""
-
-    generation: int
-    routines: Sequence[frames.RoutineFacts]
-
-    @property
-    def is_stalled(self) -> bool: ...
-
-    def send(self, messages: Sequence[frames.Frame]) -> None: ...
 
 
 class Roster:
@@ -89,20 +79,21 @@ class Roster:
         timeouts: Mapping[str, float | None],
         confinements: Mapping[str, frames.Confinement],
     ) -> None:
+        self.timeouts = timeouts
         self.confinements = confinements
         self.assignments: dict[Key, Assignment] = {}
         self.slots = slots
         self.states: list[str] = []
+        self.paused: Collection[str] = ()
         self._control_plane = control_plane
         self._journal = journal
         self._delivery = delivery
         self._log = log
-        self._timeouts = timeouts
         self.freed: Callable[[], None] = _nothing
         self.held: Callable[[], None] = _nothing
         self.delivered: Callable[[], None] = _nothing
         self.is_draining = False
-        self._host: Receiver | None = None
+        self._hosts = Receivers()
         self._raws: dict[Key, Raw] = {}
         self._waiting: list[Assignment] = []
         self._envelopes: dict[Key, Envelope] = {}
@@ -196,15 +187,19 @@ class Roster:
     # Hosts.
 
     def welcome(self, host: Receiver) -> None:
-        """A host is ready: it gets what is waiting and all work from now on."""
-        self._host = host
+        """A host is ready: it gets what is waiting and all work from now on; one before it keeps what it has."""
+        self._hosts.add(host)
         self.states = [routine.state for routine in host.routines]
         waiting, self._waiting = self._waiting, []
         self.start(waiting)
 
+    def leave(self, generation: int) -> None:
+        """A host takes nothing more."""
+        self._hosts.drop(generation)
+
     def start(self, assignments: Iterable[Assignment]) -> None:
         """Give journaled assignments to the host, in one frame; without a host they wait for the next one."""
-        host = self._host
+        host = self._hosts.newest
         runs: list[frames.Frame] = []
         now = anyio.current_time()
         for assignment in assignments:
@@ -225,7 +220,7 @@ class Roster:
                     frames.Run(
                         grant=self._raws.pop(key),
                         lease_s=max(0.0, current.trusted_until - now),
-                        timeout_s=self._timeouts.get(current.state),
+                        timeout_s=self.timeouts.get(current.state),
                         confinement=self.confinements.get(current.state, UNCONFINED),
                     )
                 )
@@ -239,8 +234,7 @@ class Roster:
 
     def bury(self, generation: int, reason: str) -> int:
         """A host is gone: settle what it had. Return how many assignments that were."""
-        if self._host is not None and self._host.generation == generation:
-            self._host = None
+        self.leave(generation)
         had = [a for a in self.assignments.values() if a.host == generation]
         running = [a for a in had if a.phase in RUNNING]
         died = HostDied(
@@ -261,14 +255,18 @@ class Roster:
             self.happen(key, outcome, at)
 
     def tell_host(self, messages: Sequence[frames.Frame]) -> None:
-        """Send something to the host that has the work, if there is one."""
-        if self._host is not None:
-            self._host.send(messages)
+        """Send something to every host: whose it is not passes over it."""
+        self._hosts.tell(messages)
+
+    def has_work_in(self, generation: int) -> bool:
+        """Return whether a routine may still run in that host."""
+        return any(a.host == generation and a.phase in IN_HOST for a in self.assignments.values())
 
     @property
     def is_ready(self) -> bool:
         """Whether there is a host that takes work."""
-        return self._host is not None and not self._host.is_stalled
+        host = self._hosts.newest
+        return host is not None and not host.is_stalled
 
     # What happens.
 
@@ -377,6 +375,11 @@ class Roster:
         )
 
     # Facts.
+
+    def running_in(self, generation: int, state: str) -> list[Key]:
+        """Return the attempts of one state that run in one host."""
+        found = (a for a in self.assignments.values() if a.host == generation and a.state == state)
+        return [a.key for a in found if a.phase in RUNNING]
 
     def names(self, key: Key) -> dict[str, object]:
         """Return what stands on every log line of an attempt (A-58)."""

@@ -27,7 +27,7 @@ class Slots:
     def __init__(self, total: int, by_state: Mapping[str, int]) -> None:
         self.total = total
         self.held = 0
-        self._limits = by_state
+        self.limits = by_state
         self._held: dict[str, int] = {}
 
     def take(self, state: str) -> None:
@@ -51,7 +51,7 @@ class Slots:
             return NO_ROOM
         by_state: dict[str, int] = {}
         for state in states:
-            limit = self._limits.get(state)
+            limit = self.limits.get(state)
             if limit is None:
                 by_state[state] = total
                 continue

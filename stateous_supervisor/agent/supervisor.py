@@ -8,64 +8,37 @@ from __future__ import annotations
 
 import random
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
-from stateous_contract.reliance import Reliance
 
-from stateous_supervisor.agent.assignment import Identity
 from stateous_supervisor.agent.claims import Claims, NewId
 from stateous_supervisor.agent.contact import Contact
 from stateous_supervisor.agent.control_plane import ControlPlane
 from stateous_supervisor.agent.delivery import Delivery
+from stateous_supervisor.agent.duty import Duty, Orders
 from stateous_supervisor.agent.faults import Exit, Fault
 from stateous_supervisor.agent.heartbeats import Heartbeats
 from stateous_supervisor.agent.hosts import Hosts, HostSource
 from stateous_supervisor.agent.journal import Journal
 from stateous_supervisor.agent.logs import Log
 from stateous_supervisor.agent.outbox import Outbox
+from stateous_supervisor.agent.overview import Snapshot
+from stateous_supervisor.agent.progress import Progress
 from stateous_supervisor.agent.roster import Roster
+from stateous_supervisor.agent.sight import Sights, look
 from stateous_supervisor.agent.slots import Slots
 from stateous_supervisor.agent.stop import Stop
+from stateous_supervisor.agent.tally import Tally
 from stateous_supervisor.agent.wake import Wake
-from stateous_supervisor.link.frames import Cancel, Confinement
+from stateous_supervisor.link.frames import Cancel
 
 CANCEL_S: Final = 3.0  # how long cancelled routines may clean up at the end of a drain
 INSIST_S: Final = 4.5
 LAST_TRY_S: Final = 1.0
 AGAIN_S: Final = 1.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Duty:
-    """What this agent is to do.
-
-    Args:
-        identity: its name and this process's instance.
-        tasks: how many routines run at once.
-        tasks_by_state: states with a limit of their own.
-        timeouts: by state, in seconds.
-        confinements: by state, where a routine runs and within what bounds.
-        drain_timeout_s: how long a stop waits for routines; None for ever.
-        checksum: reads what the folder's contract was made for.
-        reliance: reads what its routines rely on; None where the contract does not say.
-        is_strict: whether a file that does not load keeps the agent from starting.
-        url: only for the log.
-    """
-
-    identity: Identity
-    tasks: int
-    checksum: Callable[[], str]
-    tasks_by_state: Mapping[str, int] = field(default_factory=dict)
-    timeouts: Mapping[str, float | None] = field(default_factory=dict)
-    confinements: Mapping[str, Confinement] = field(default_factory=dict)
-    reliance: Callable[[], Reliance | None] = lambda: None
-    drain_timeout_s: float | None = None
-    is_strict: bool = False
-    url: str = ""
 
 
 class Supervisor:
@@ -88,6 +61,13 @@ class Supervisor:
         self._outbox = outbox
         self._log = log
         self._stop = stop
+        self.progress = Progress()
+        self.tally = Tally()
+        log.heard = self.tally.hear
+        self.started = anyio.Event()
+        self.reload_error: str | None = None
+        self._started_at = 0.0
+        self._drain_timeout_s = duty.drain_timeout_s
         self._wake = Wake()
         self._hosts_over = anyio.Event()
         self._hosts_scope = anyio.CancelScope()
@@ -120,6 +100,16 @@ class Supervisor:
         self._contact.regained = self._regained
         self._roster.held = self._heartbeats.look
         self._roster.delivered = self._delivered
+        self._promise_progress()
+
+    def _promise_progress(self) -> None:
+        """Let each loop say that it moves; the watchdog is answered while all of them do (A-55)."""
+        self._contact.promise = self.progress.of("contact")
+        self._journal.promise = self.progress.of("journal")
+        self._delivery.promise = self.progress.of("delivery")
+        self._heartbeats.promise = self.progress.of("heartbeats")
+        self._claims.promise = self.progress.of("claims")
+        self._hosts.promise = self.progress.of("hosts")
 
     async def run(self) -> Exit:
         """Serve until `stop` is asked for; return what the process should exit with.
@@ -127,7 +117,7 @@ class Supervisor:
         Raises:
             Fault: the folder or its interpreter cannot be used (78).
         """
-        started_at = anyio.current_time()
+        started_at = self._started_at = anyio.current_time()
         fault: Fault | None = None
         code = Exit.DONE
         async with anyio.create_task_group() as loops:
@@ -149,10 +139,10 @@ class Supervisor:
 
     async def _serve(self, loops: TaskGroup) -> Exit:
         loops.start_soon(self._have_hosts)
-        loops.start_soon(self._keep_going, "journal", self._journal.run)
-        loops.start_soon(self._keep_going, "contact", self._contact.run)
-        loops.start_soon(self._keep_going, "delivery", lambda: self._delivery.run(self._roster.settle))
-        loops.start_soon(self._keep_going, "heartbeats", self._heartbeats.run)
+        loops.start_soon(self.keep_going, "journal", self._journal.run)
+        loops.start_soon(self.keep_going, "contact", self._contact.run)
+        loops.start_soon(self.keep_going, "delivery", lambda: self._delivery.run(self._roster.settle))
+        loops.start_soon(self.keep_going, "heartbeats", self._heartbeats.run)
         self._tell_recovered()
         async with anyio.create_task_group() as starting:
             starting.start_soon(self._start_claims, loops)
@@ -171,6 +161,7 @@ class Supervisor:
             supervisor=duty.identity.supervisor,
             instance=duty.identity.instance,
         )
+        self.started.set()
         self._recover_messages()
         await self._contact.wait_for_terms()
         self._recover_grants()
@@ -206,12 +197,64 @@ class Supervisor:
             self._journal.batch.claims_over += [row.request for row in found.claims]
         self._journal.write_soon()
 
+    # Reload, and what can be seen.
+
+    async def reload(self, orders: Orders) -> None:
+        """Have a new host take new grants while the one before it finishes, under new limits (A-45).
+
+        Raises:
+            Fault: the folder is not good; nothing has changed (78).
+        """
+        await self._hosts.reload(orders.source)
+        slots = self._roster.slots
+        slots.total, slots.limits = orders.tasks, orders.tasks_by_state
+        self._roster.timeouts = orders.timeouts
+        self._roster.confinements = orders.confinements
+        self._drain_timeout_s = orders.drain_timeout_s
+        self._contact.compare_anew()
+        self._claims.ask_anew()
+        self._changed()
+
+    @property
+    def states(self) -> list[str]:
+        """The states that are served now."""
+        return self._roster.states
+
+    @property
+    def generation(self) -> int:
+        """The number of the newest host."""
+        return max((line.host.generation for line in self._hosts.lines if line.host is not None), default=0)
+
+    def look(self) -> Snapshot:
+        """Return how the agent is now. Waits for nothing (A-57)."""
+        return look(
+            self._duty,
+            Sights(
+                roster=self._roster,
+                hosts=self._hosts,
+                contact=self._contact,
+                heartbeats=self._heartbeats,
+                delivery=self._delivery,
+                journal=self._journal,
+            ),
+            phase=self._phase,
+            uptime_s=anyio.current_time() - self._started_at,
+            reload_error=self.reload_error,
+            late_loops=self.progress.late(),
+        )
+
+    @property
+    def _phase(self) -> str:
+        if self._stop.asked.is_set():
+            return "stopping"
+        return "serving" if self.started.is_set() else "starting"
+
     # Loops.
 
     async def _have_hosts(self) -> None:
         try:
             with self._hosts_scope:
-                await self._keep_going("hosts", self._hosts.run)
+                await self.keep_going("hosts", self._hosts.run)
         except Fault as fault:
             self._fault = fault
             self._stop.ask("fault")
@@ -222,11 +265,11 @@ class Supervisor:
         found = self._outbox.found
         old = [] if found.is_copied else found.claims
         try:
-            await self._keep_going("claims", lambda: self._claims.run(old))
+            await self.keep_going("claims", lambda: self._claims.run(old))
         finally:
             self._claims_over.set()
 
-    async def _keep_going(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
+    async def keep_going(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
         """Run a loop for ever: a fault of ours in one of them must not end the others."""
         while True:
             try:
@@ -277,7 +320,7 @@ class Supervisor:
         scope.cancel()
 
     async def _drain(self) -> None:
-        with anyio.move_on_after(self._duty.drain_timeout_s) as scope:
+        with anyio.move_on_after(self._drain_timeout_s) as scope:
             await self._until_no_routine_runs()
         if scope.cancelled_caught:
             self._cancel_all()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import random
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import anyio
 
@@ -17,12 +17,15 @@ from stateous_supervisor.agent.assignment import Identity
 from stateous_supervisor.agent.client import Client, options_for
 from stateous_supervisor.agent.config import Config
 from stateous_supervisor.agent.control_plane import ControlPlane
+from stateous_supervisor.agent.duty import Duty
 from stateous_supervisor.agent.faults import Exit, Fault
 from stateous_supervisor.agent.host_process import ProcessHosts
 from stateous_supervisor.agent.logs import Log, StderrLines
 from stateous_supervisor.agent.outbox import Outbox, open_outbox
-from stateous_supervisor.agent.stop import Stop, listen
-from stateous_supervisor.agent.supervisor import Duty, Supervisor
+from stateous_supervisor.agent.stop import Stop
+from stateous_supervisor.agent.supervisor import Supervisor
+from stateous_supervisor.cli.attending import Attendance
+from stateous_supervisor.systemd.notify import Notifier, from_environment
 
 if TYPE_CHECKING:
     from stateous_supervisor.agent.hosts import HostSource
@@ -31,22 +34,43 @@ STDERR: Final = 2
 CREDENTIAL: Final = "token"
 
 
-def serve(config: Config, *, is_inline: bool, is_strict: bool) -> Exit:
+def serve(config: Config, *, reread: Callable[[], Config], is_inline: bool, is_strict: bool) -> Exit:
     """Run the agent of `config` until it is stopped; return its exit code.
+
+    Args:
+        config: what it is to do.
+        reread: reads the configuration again, for a reload.
+        is_inline: run routines in this process.
+        is_strict: do not start with a file that does not load.
 
     Raises:
         Fault: it cannot start, with one sentence.
     """
+    notifier = from_environment()
     outbox = open_outbox(config.state_dir)
     lines = StderrLines(STDERR)
     try:
-        return anyio.run(_serve, config, outbox, log_for(config, lines), is_inline, is_strict)
+        log = log_for(config, lines)
+        return anyio.run(_serve, _Given(config, outbox, log, notifier, reread, is_inline, is_strict))
     finally:
         lines.close()
         outbox.close()
 
 
-async def _serve(config: Config, outbox: Outbox, log: Log, is_inline: bool, is_strict: bool) -> Exit:
+class _Given(NamedTuple):
+    """What an agent is made of."""
+
+    config: Config
+    outbox: Outbox
+    log: Log
+    notifier: Notifier
+    reread: Callable[[], Config]
+    is_inline: bool
+    is_strict: bool
+
+
+async def _serve(given: _Given) -> Exit:
+    config, log = given.config, given.log
     client = client_for(config)
     stop = Stop()
     token = token_file(config, os.environ)
@@ -55,23 +79,33 @@ async def _serve(config: Config, outbox: Outbox, log: Log, is_inline: bool, is_s
     if config.without_effect:
         log.tell("config.ignored", keys=config.without_effect)
     supervisor = Supervisor(
-        duty_of(config, is_strict=is_strict),
+        duty_of(config, is_strict=given.is_strict),
         control_plane=ControlPlane(client),
-        outbox=outbox,
-        source=source_for(config, log, is_inline=is_inline),
+        outbox=given.outbox,
+        source=source_for(config, log, is_inline=given.is_inline),
         log=log,
         luck=random.Random(),  # noqa: S311  it spreads repeats, it guards nothing
         new_id=lambda: secrets.token_hex(16),
         stop=stop,
     )
+    attendance = Attendance(
+        supervisor,
+        config,
+        stop=stop,
+        log=log,
+        notifier=given.notifier,
+        reread=given.reread,
+        make_source=None if given.is_inline else lambda fresh: source_for(fresh, log, is_inline=False),
+    )
     failure: Fault | None = None
     code = Exit.DONE
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(listen, stop)
+        attendance.begin(tasks)
         try:
             code = await supervisor.run()
         except Fault as fault:  # kept as it is: a task group would wrap it
-            failure = fault
+            failure, code = fault, fault.exit_code
+        await attendance.end(code)
         tasks.cancel_scope.cancel()
     await client.close()
     if failure is not None:
@@ -92,6 +126,8 @@ def duty_of(config: Config, *, is_strict: bool) -> Duty:
         reliance=lambda: folders.reliance_of(config.folder),
         is_strict=is_strict,
         url=config.url,
+        folder=str(config.folder),
+        version=stateous_supervisor.__version__,
     )
 
 

@@ -43,8 +43,12 @@ def run(
         "log.format": log_format,
         "log.level": log_level,
     }
-    settings = config.load(folder_path, flags=flags, environment=os.environ)
+
+    def read() -> config.Config:
+        return config.load(folder_path, flags=flags, environment=os.environ)
+
+    settings = read()
     folder.checksum_of(settings.folder)
     from stateous_supervisor.cli.daemon import serve
 
-    raise typer.Exit(serve(settings, is_inline=inline, is_strict=strict))
+    raise typer.Exit(serve(settings, reread=read, is_inline=inline, is_strict=strict))

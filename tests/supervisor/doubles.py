@@ -26,12 +26,13 @@ from stateous_contract.messages import Grant
 from stateous_supervisor.agent.assignment import Identity
 from stateous_supervisor.agent.client import Client
 from stateous_supervisor.agent.control_plane import ControlPlane
+from stateous_supervisor.agent.duty import Duty
 from stateous_supervisor.agent.faults import Exit
 from stateous_supervisor.agent.hosts import HostEnded
 from stateous_supervisor.agent.logs import Log
 from stateous_supervisor.agent.outbox import Outbox, in_memory
 from stateous_supervisor.agent.stop import Stop
-from stateous_supervisor.agent.supervisor import Duty, Supervisor
+from stateous_supervisor.agent.supervisor import Supervisor
 from stateous_supervisor.link import frames
 
 EPOCH = 1_700_000_000.0

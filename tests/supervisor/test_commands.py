@@ -153,11 +153,14 @@ def test_kill_9_in_the_middle_of_a_routine_gives_the_task_back_at_the_next_start
 
 
 def test_a_second_signal_ends_it_with_1_within_seconds_whatever_routines_do_a_44(box: Box) -> None:
-    hog = PLAIN.replace("return events", "\n    while True:\n        pass\n    return events")
+    hog = PLAIN.replace(
+        "return events",
+        "\n    open(__file__ + '.begun', 'w').close()\n    while True:\n        pass\n    return events",
+    )
     (box.folder / "plain.py").write_text(hog)
     box.start("t")
     with box.agent() as agent:
-        wait_for(lambda: any(task.status == "claimed" for task in box.fake.tasks.values()))
+        wait_for((box.folder / "plain.py.begun").exists)
         agent.send_signal(signal.SIGINT)
         wait_for(lambda: box.events("supervisor.stopping"))
         began = time.monotonic()

@@ -24,15 +24,15 @@ class Result(BaseModel):
     failures: int
 
 
-class events:  # noqa: N801
-    class passed(Occurrence[Result]):  # noqa: N801
+class events:
+    class passed(Occurrence[Result]):
         name = "passed"
 
-    class again(Occurrence[None]):  # noqa: N801
+    class again(Occurrence[None]):
         name = "again"
 
 
-class states:  # noqa: N801
+class states:
     testing: ClassVar[StateRef[events.passed]] = StateRef("testing", emits=(events.passed,))
 
 

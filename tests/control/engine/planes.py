@@ -92,7 +92,7 @@ def ids(grants: list[Grant]) -> list[int]:
     return [grant.task for grant in grants]
 
 
-class held_by_another:  # noqa: N801 - reads as a phrase
+class held_by_another:
     """A transaction of somebody else that holds what a statement locks."""
 
     def __init__(self, url: str, statement: str) -> None:

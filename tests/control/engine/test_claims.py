@@ -6,6 +6,8 @@ import asyncio
 
 from control.engine.planes import ask, graph, held_by_another, ids, plane, queue, sql
 
+from stateous_control.rules.access import Access, Role
+
 
 async def test_a_claim_gets_the_oldest_task_of_its_states(database: str) -> None:
     """S3-06, S3-07, S3-09, S3-10."""
@@ -211,7 +213,7 @@ async def test_a_waiting_claim_gets_work_the_moment_it_is_there(database: str) -
         await asyncio.sleep(0.05)
         await queue(database, 1)
         began = asyncio.get_running_loop().time()
-        one._claims.ready(["coding"])
+        one._claims.ready([("default", "coding")])
         assert ids(await claiming) == [1]
         assert asyncio.get_running_loop().time() - began < 0.3
 
@@ -234,7 +236,7 @@ async def test_one_new_task_and_many_who_wait_cost_one_transaction(database: str
         await asyncio.sleep(0.1)
         await queue(database, 1)
         before = one._pool.transactions
-        one._claims.ready(["coding"])
+        one._claims.ready([("default", "coding")])
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         assert one._pool.transactions - before <= 2
         one.begin_stop()
@@ -250,11 +252,11 @@ async def test_waiting_claims_of_one_name_take_turns_and_do_not_spin(database: s
         ]
         await asyncio.sleep(0.2)
         before = one._pool.transactions
-        one._claims.ready(["coding"])
+        one._claims.ready([("default", "coding")])
         await asyncio.sleep(0.2)
         assert one._pool.transactions - before == 3
         await queue(database, 3)
-        one._claims.ready(["coding"])
+        one._claims.ready([("default", "coding")])
         assert sorted(task for grants in await asyncio.gather(*waiting) for task in ids(grants)) == [1, 2, 3]
 
 
@@ -277,7 +279,7 @@ async def test_a_newer_claim_with_the_id_of_a_waiting_one_takes_its_place(databa
         newer = asyncio.create_task(one.claim(request))
         assert await asyncio.wait_for(older, 1) == []
         await queue(database, 1)
-        one._claims.ready(["coding"])
+        one._claims.ready([("default", "coding")])
         assert ids(await newer) == [1]
 
 
@@ -288,7 +290,7 @@ async def test_nothing_is_granted_to_a_client_that_has_left(database: str) -> No
         await asyncio.sleep(0.05)
         has_left = True
         await queue(database, 1)
-        one._claims.ready(["coding"])
+        one._claims.ready([("default", "coding")])
         assert await claiming == []
     assert (await sql(database, "SELECT current_state FROM tasks"))[0]["current_state"] == "pending"
 
@@ -327,3 +329,18 @@ async def test_the_plan_of_a_claim_follows_the_index_whatever_the_planner_believ
     # Locks are taken one by one behind the limit, never for a sorted whole.
     after_limit = lines[next(i for i, line in enumerate(lines) if "LockRows" in line) - 1]
     assert after_limit.startswith("->  Limit")
+
+
+async def test_work_of_one_owner_wakes_nobody_who_waits_for_anothers(database: str) -> None:
+    async with plane(database) as one:
+        other = one.seen_by(Access(role=Role.SUPERVISOR, own=("other",), owners=frozenset({"other"})))
+        theirs = asyncio.create_task(other.claim(ask("coding", wait=20, supervisor="theirs")))
+        mine = asyncio.create_task(one.claim(ask("coding", wait=20)))
+        while one._claims.waiting < 2:
+            await asyncio.sleep(0.01)
+        one._claims.ready([("default", "coding")])
+        woken = [desk for desk in one._claims._desks.values() if desk._is_woken]
+        assert [desk.queues for desk in woken] == [{("default", "coding")}]
+        await one.start_token("T-1", None)
+        assert [grant.token for grant in await mine] == ["T-1"]
+        assert not theirs.done()

@@ -1,0 +1,127 @@
+"""What the agent shows of itself: one value for `status`, and the line that systemd shows. Pure.
+
+`Supervisor.look` fills it; `status`, the notify loop and the metrics read it. No payload, context or key is in it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class RunningTask(msgspec.Struct, kw_only=True):
+    """One attempt that this agent holds. Spans are seconds; `lease_left_s` below 0: the lease is doubted."""
+
+    task: int
+    attempt: int
+    state: str
+    token: str
+    phase: str
+    age_s: float
+    lease_left_s: float
+    heartbeats: int
+    host: int
+
+
+class HostFacts(msgspec.Struct, kw_only=True):
+    """One routine host. A retired one gets no more work and ends with its last routine."""
+
+    generation: int
+    pid: int
+    python: str
+    states: list[str]
+    age_s: float
+    running: int
+    abandoned: int = 0
+    loop_lag_s: float = 0.0
+    is_retired: bool = False
+
+
+class Broken(msgspec.Struct, kw_only=True):
+    """A file of the folder that is left out."""
+
+    file: str
+    line: int | None
+    error: str
+
+
+class Snapshot(msgspec.Struct, kw_only=True):
+    """How the agent is, at one moment."""
+
+    version: str
+    supervisor: str
+    instance: str
+    pid: int
+    folder: str
+    url: str
+    uptime_s: float
+    phase: str  # starting, serving, stopping
+    is_reached: bool
+    away_s: float | None
+    is_claiming: bool
+    slots: int
+    slots_taken: int
+    tasks: list[RunningTask]
+    beat_age_s: float | None
+    beat_failures: int
+    outbox_depth: int
+    outbox_is_writable: bool
+    hosts: list[HostFacts]
+    broken: list[Broken]
+    reload_error: str | None = None
+    late_loops: list[str] = []
+
+    @property
+    def abandoned(self) -> int:
+        """How many routines go on although their attempt is over."""
+        return sum(host.abandoned for host in self.hosts)
+
+    @property
+    def running(self) -> list[RunningTask]:
+        return [task for task in self.tasks if task.phase in ("starting", "running")]
+
+
+class Reloaded(msgspec.Struct, kw_only=True):
+    """What came of a reload. With an `error` the old configuration, folder and host go on."""
+
+    error: str | None = None
+    host: int = 0
+    states: list[str] = []
+    needs_restart: list[str] = []
+
+
+class Drained(msgspec.Struct, kw_only=True):
+    """How an agent ended, and how many messages it keeps for its next start."""
+
+    exit_code: int
+    kept: int
+
+
+def headline(seen: Snapshot) -> str:
+    """Return the one line that `systemctl status` shows, worst news first."""
+    parts = [f"reload refused: {seen.reload_error}"] if seen.reload_error else []
+    if seen.phase != "serving":
+        parts.append(seen.phase)
+    parts.append(f"{len(seen.running)}/{seen.slots} running")
+    if seen.running:
+        oldest = max(seen.running, key=lambda task: task.age_s)
+        parts.append(f"oldest {oldest.state} {span(oldest.age_s)}")
+    if seen.away_s is not None:
+        parts.append(f"control plane away for {span(seen.away_s)}")
+    elif not seen.is_reached:
+        parts.append("control plane not reached yet")
+    elif not seen.is_claiming and seen.phase == "serving":
+        parts.append("claims are stopped")
+    if seen.beat_age_s is not None and seen.tasks:
+        parts.append(f"beat {span(seen.beat_age_s)} ago")
+    if seen.outbox_depth:
+        parts.append(f"{seen.outbox_depth} to deliver")
+    parts.append(f"{seen.abandoned} abandoned")
+    return ", ".join(parts)
+
+
+def span(seconds: float) -> str:
+    """Return a span as people say it: `3 s`, `12 m`, `5 h`, `2 d`."""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= size * (2 if unit != "m" else 1):
+            return f"{int(seconds // size)} {unit}"
+    return f"{max(0, int(seconds))} s"

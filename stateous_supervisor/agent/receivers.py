@@ -1,0 +1,41 @@
+"""The hosts that read what the roster sends: the newest gets all new work, those before it hear of what they have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from stateous_supervisor.link import frames
+
+
+class Receiver(Protocol):
+    """The host that gets new work, as far as the roster needs it."""
+
+    generation: int
+    routines: Sequence[frames.RoutineFacts]
+
+    @property
+    def is_stalled(self) -> bool: ...
+
+    def send(self, messages: Sequence[frames.Frame]) -> None: ...
+
+
+class Receivers:
+    """The hosts that there are. `newest` is None while there is none that takes work."""
+
+    def __init__(self) -> None:
+        self.newest: Receiver | None = None
+        self._all: dict[int, Receiver] = {}
+
+    def add(self, host: Receiver) -> None:
+        self.newest = self._all[host.generation] = host
+
+    def drop(self, generation: int) -> None:
+        self._all.pop(generation, None)
+        if self.newest is not None and self.newest.generation == generation:
+            self.newest = None
+
+    def tell(self, messages: Sequence[frames.Frame]) -> None:
+        """Send something to each: whose it is not passes over it."""
+        for host in self._all.values():
+            host.send(messages)

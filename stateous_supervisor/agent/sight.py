@@ -1,0 +1,118 @@
+"""How the agent's parts are looked at, all at one moment, without waiting for any of them.
+
+Called by `Supervisor.look`; changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import anyio
+
+from stateous_supervisor.agent.overview import Broken, HostFacts, RunningTask, Snapshot
+
+if TYPE_CHECKING:
+    from stateous_supervisor.agent.assignment import Assignment, Identity
+    from stateous_supervisor.agent.contact import Contact
+    from stateous_supervisor.agent.delivery import Delivery
+    from stateous_supervisor.agent.heartbeats import Heartbeats
+    from stateous_supervisor.agent.hosts import Hosts
+    from stateous_supervisor.agent.journal import Journal
+    from stateous_supervisor.agent.roster import Roster
+
+
+class Named(Protocol):
+    """What an agent is called, and what it serves."""
+
+    @property
+    def identity(self) -> Identity: ...
+    @property
+    def url(self) -> str: ...
+    @property
+    def folder(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+
+
+class Sights(NamedTuple):
+    """The parts that are looked at."""
+
+    roster: Roster
+    hosts: Hosts
+    contact: Contact
+    heartbeats: Heartbeats
+    delivery: Delivery
+    journal: Journal
+
+
+def look(
+    named: Named,
+    parts: Sights,
+    *,
+    phase: str,
+    uptime_s: float,
+    reload_error: str | None,
+    late_loops: list[str],
+) -> Snapshot:
+    """Return what all parts show now."""
+    now = anyio.current_time()
+    contact, beats = parts.contact, parts.heartbeats
+    return Snapshot(
+        version=named.version,
+        supervisor=named.identity.supervisor,
+        instance=named.identity.instance,
+        pid=os.getpid(),
+        folder=named.folder,
+        url=named.url,
+        uptime_s=round(uptime_s, 1),
+        phase=phase,
+        is_reached=contact.is_reached,
+        away_s=None if contact.away_s is None else round(contact.away_s, 1),
+        is_claiming=phase == "serving" and contact.is_open and parts.journal.is_writable,
+        slots=parts.roster.slots.total,
+        slots_taken=parts.roster.slots.held,
+        tasks=[_task(each, now) for each in parts.roster.assignments.values()],
+        beat_age_s=None if beats.answered_at is None else round(now - beats.answered_at, 1),
+        beat_failures=beats.failures,
+        outbox_depth=parts.delivery.depth,
+        outbox_is_writable=parts.journal.is_writable,
+        hosts=_hosts(parts, now),
+        broken=[Broken(file=each.file, line=each.line, error=each.error) for each in parts.hosts.broken],
+        reload_error=reload_error,
+        late_loops=late_loops,
+    )
+
+
+def _task(assignment: Assignment, now: float) -> RunningTask:
+    a = assignment
+    return RunningTask(
+        task=a.task,
+        attempt=a.attempt,
+        state=a.state,
+        token=a.token,
+        phase=a.phase.value,
+        age_s=round(now - a.claimed_at, 1),
+        lease_left_s=round(a.trusted_until - now, 1),
+        heartbeats=a.beats,
+        host=a.host,
+    )
+
+
+def _hosts(parts: Sights, now: float) -> list[HostFacts]:
+    running = [a.host for a in parts.roster.running]
+    return [
+        HostFacts(
+            generation=line.host.generation,
+            pid=line.host.pid,
+            python=line.host.python,
+            states=[routine.state for routine in line.host.routines],
+            age_s=round(now - line.welcomed_at, 1),
+            running=running.count(line.host.generation),
+            abandoned=line.pulse.abandoned,
+            loop_lag_s=round(line.pulse.loop_lag_s, 3),
+            is_retired=line.is_retired,
+        )
+        for line in parts.hosts.lines
+        if line.host is not None
+    ]

@@ -1,0 +1,103 @@
+"""Routines that hang their host, under a real agent: leases are kept, and the log names the line (A-22, A-28, BH-022)."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from programs import AgentProgram, ControlPlaneClient, wait_for
+
+from journeys import folders
+
+pytestmark = pytest.mark.slow
+
+HOG = """
+import re
+from contract import Made, events, states
+from stateous_supervisor import on_state
+from _shared import is_open, wrote
+
+
+def explode(length):
+    return re.match(r"(a+)+$", "a" * length + "b")
+
+
+@on_state(states.hand)
+def hand(ctx):
+    wrote(ctx, "begin")
+    explode(ctx["size"])
+    return events.made(Made(size=0))
+"""
+BLOCKING = """
+import time
+from contract import Made, events, states
+from stateous_supervisor import on_state
+from _shared import wrote
+
+
+@on_state(states.loop)
+async def loop(ctx):
+    wrote(ctx, "begin")
+    time.sleep(ctx["size"])
+    return events.made(Made(size=0))
+"""
+
+
+def told(agent: AgentProgram, event: str) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in list(agent.lines) if line.startswith("{")]
+    return [line for line in lines if line["event"] == event]
+
+
+def length_for(seconds: float) -> int:
+
+    took = []
+    for _ in range(3):
+        began_at = time.perf_counter()
+        re.match(r"(a+)+$", "a" * 20 + "b")
+        took.append(time.perf_counter() - began_at)
+    return 20 + math.ceil(math.log2(seconds / min(took)))
+
+
+def test_a_thread_routine_that_holds_the_interpreter_costs_no_lease(
+    box: Path, plane_url: str, plane: ControlPlaneClient
+) -> None:
+    """BH-022, thread mode: longer than the lease, and its neighbour keeps its own; one line names the place."""
+    folder = folders.make(box, plane_url, hand=HOG)
+    with AgentProgram(folder, plane_url) as agent:
+        plane.start("neighbour", kind="loop", gate=str(box / "gate"))
+        wait_for(lambda: folders.phases(folder, "neighbour"), within_s=15, what="the neighbour")
+        plane.start("hog", size=length_for(4.5))
+        wait_for(lambda: told(agent, "host.blocked"), within_s=10, what="the warning")
+        plane.until("hog", status="completed", within_s=40)
+        (box / "gate").touch()
+        plane.until("neighbour", status="completed")
+        wait_for(lambda: told(agent, "host.unblocked"), within_s=5, what="the end of it")
+        blocked = told(agent, "host.blocked")[0]
+    assert blocked["what"] == "host"
+    assert blocked["place"] == "hand.py:8 (explode)"
+    assert blocked["token"] == "hog"
+    assert blocked["blocked_s"] < 2.5
+    for token in ("hog", "neighbour"):
+        assert not {"task_failed", "task_released"} & set(plane.kinds(token))
+
+
+def test_an_async_routine_that_blocks_the_loop_is_named_and_only_async_claims_pause(
+    box: Path, plane_url: str, plane: ControlPlaneClient
+) -> None:
+    """A-22."""
+    folder = folders.make(box, plane_url, loop=BLOCKING)
+    with AgentProgram(folder, plane_url) as agent:
+        plane.start("blocks", kind="loop", size=6)
+        wait_for(lambda: told(agent, "host.blocked"), within_s=10, what="the warning")
+        plane.start("by-hand")
+        plane.until("by-hand", status="completed", within_s=4)
+        assert not told(agent, "host.unblocked")
+        plane.until("blocks", status="completed")
+        blocked = told(agent, "host.blocked")[0]
+    assert (blocked["what"], blocked["place"], blocked["token"]) == ("loop", "loop.py:10 (loop)", "blocks")
+    assert "task_failed" not in plane.kinds("blocks")
