@@ -204,6 +204,7 @@ class Sweep:
             moves=len(rows),
             needs_timers=True,
         )
+        wanted.supervision.questions = {row["question_id"] for row in rows} - {None}
         opened = await self._shelf.open(session, wanted)
         for row in rows:
             task = opened.book.tasks[row["task_id"]]

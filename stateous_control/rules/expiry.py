@@ -14,7 +14,7 @@ from stateous_control.graph.routing import Unrouted
 from stateous_control.rules.book import Book, Task
 from stateous_control.rules.children import choose
 from stateous_control.rules.held import hold
-from stateous_control.rules.moves import change, fail_token, move
+from stateous_control.rules.moves import change, close, fail_token, move
 from stateous_control.rules.views import stamp
 
 EXPIRED: Final = "expired"
@@ -23,6 +23,10 @@ EXPIRED: Final = "expired"
 def expire(book: Book, task: Task) -> bool:
     """End the task if its time, or its open question's, is over under the lock; say whether it was (S1-87, S1-94)."""
     question = task.question
+    if question is not None and task.current_state.is_final:
+        close(question, task.current_state, task.reason)
+        task.question = None
+        return False
     is_unanswered = question is not None and question.expires_at < book.now
     is_over = task.expires_at is not None and task.expires_at < book.now
     if task.current_state.is_final or not (is_unanswered or is_over):

@@ -62,15 +62,21 @@ def change(
     task.ready_at = task.held_ready_at = task.lease_until = None
     task.generation += 1
     task.record(kind or LOGGED[move], **({} if reason is None else {"reason": reason}), **data)
-    if goal.is_final and task.question is not None:
-        close(task.question, reason)
+    if task.question is not None and goal is not TaskState.PARKED:
+        close(task.question, goal, reason)
         task.question = None
 
 
-def close(question: Question, reason: str | None) -> None:
-    """Close the open question of a task that has ended; the cause says what ended it (DX-19)."""
+def close(question: Question, goal: TaskState, reason: str | None) -> None:
+    """Close the question of a task that waits for it no more; the cause says why (DX-19).
+
+    A task that is queued again may ask it again.
+    """
     cause = (reason or "").removeprefix("cancelled:")
-    question.end(QuestionStatus.CLOSED, cause if cause.startswith("token_left:") else "task_ended")
+    if not goal.is_final:
+        question.end(QuestionStatus.CLOSED, "attempt_over")
+    else:
+        question.end(QuestionStatus.CLOSED, cause if cause.startswith("token_left:") else "task_ended")
 
 
 def ready(token: Token, task: Task, at: datetime) -> None:

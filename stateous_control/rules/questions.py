@@ -41,10 +41,10 @@ def ask(book: Book, task: Task, said: Ask) -> tuple[Question, bool]:
         question = _new(book, task, said)
     elif question.status is QuestionStatus.ANSWERED:
         return question, False
-    elif question.status is not QuestionStatus.PENDING:
-        raise Refused(
-            Code.QUESTION_CLOSED, f"question {question.id} is {question.status.value} ({question.cause})"
-        )
+    else:
+        # An attempt asked this, was reported as failed by somebody else, and asks again.
+        _check_schema(said)
+        _ask_again(book, task, question, said)
     _park(book, task, question, said.locked_decisions)
     return question, True
 
@@ -74,6 +74,16 @@ def _new(book: Book, task: Task, said: Ask) -> Question:
     )
     book.questions[question.id] = task.question = question
     return question
+
+
+def _ask_again(book: Book, task: Task, question: Question, said: Ask) -> None:
+    question.status, question.cause = QuestionStatus.PENDING, None
+    question.data, question.schema, question.choices = said.data, said.schema, said.choices
+    question.attempt, question.asked_by, question.asked_at = task.attempt, said.supervisor, book.now
+    question.expires_at = book.now + timedelta(seconds=said.ttl_s)
+    question.notify_at, question.notify_tries = book.now, 0
+    question.is_changed = True
+    task.question = question
 
 
 def _park(book: Book, task: Task, question: Question, decisions: Raw) -> None:

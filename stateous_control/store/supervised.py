@@ -76,7 +76,7 @@ async def write_supervised(session: Session, book: Book) -> None:
         await session.fetch(statements.insert_questions, *_columns(fresh, 18))
     changed = [_changed(question) for question in questions if question.is_changed and not question.is_new]
     if changed:
-        await session.fetch(statements.update_questions, *_columns(changed, 9))
+        await session.fetch(statements.update_questions, *_columns(changed, 16))
     passed = [
         (*place, checkpoint.seq, _text(checkpoint.value))
         for place, checkpoint in book.checkpoints.items()
@@ -156,6 +156,13 @@ def _changed(question: Question) -> tuple[Any, ...]:
         question.tellings,
         question.notify_at,
         question.notify_tries,
+        _text(question.data),
+        _text(question.schema),
+        _text(question.choices),
+        question.attempt,
+        question.asked_by,
+        question.asked_at,
+        question.expires_at,
     )
 
 

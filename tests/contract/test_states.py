@@ -88,3 +88,24 @@ def test_every_cause_of_loss_has_a_word() -> None:
     """S3-24."""
     words = {"cancelled", "expired", "token_left", "lease_ended", "attempt_over", "not_found"}
     assert {lost.value for lost in Lost} == words
+
+
+def test_the_states_of_a_task_are_a_closed_set() -> None:
+    """S1-01: cancelled is our addition."""
+    words = {"pending", "running", "parked", "completed", "failed", "expired", "cancelled"}
+    assert {state.value for state in TaskState} == words
+
+
+def test_only_a_claim_makes_a_task_run() -> None:
+    """S1-04."""
+    assert {move for (_, move), goal in TASK_LIFE.items() if goal is TaskState.RUNNING} == {Move.CLAIM}
+
+
+def test_only_its_worker_parks_a_running_task() -> None:
+    """S1-05, S1-11: at a question, at a pause that was asked for, or to wait for an event."""
+    parking = {
+        move
+        for (state, move), goal in TASK_LIFE.items()
+        if (state, goal) == (TaskState.RUNNING, TaskState.PARKED)
+    }
+    assert parking == {Move.ASK, Move.PARK_PAUSED, Move.REPORT_WAITING}

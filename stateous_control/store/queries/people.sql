@@ -101,7 +101,7 @@ WHERE ($1::text IS NULL OR q.status = $1) AND ($2::bigint IS NULL OR q.task_id =
 -- name: due_questions
 -- Lock the open questions whose time is over by their family's lock, passing over what others hold.
 -- $1 most, $2 tasks to leave out.
-SELECT q.task_id, k.id AS lock_id
+SELECT q.task_id, q.id AS question_id, k.id AS lock_id
 FROM questions q JOIN tasks t ON t.id = q.task_id JOIN tokens o ON o.id = t.token_id
 JOIN tokens k ON k.id = coalesce(o.root_id, o.id)
 WHERE q.status = 'pending' AND q.expires_at < statement_timestamp() AND q.task_id <> ALL ($2::bigint[])
@@ -109,7 +109,7 @@ ORDER BY q.expires_at, q.id LIMIT $1 FOR NO KEY UPDATE OF k SKIP LOCKED;
 
 -- name: due_tasks
 -- Lock the tasks whose time is over by their family's lock, passing over what others hold. $1 most, $2 tasks to leave out.
-SELECT t.id AS task_id, k.id AS lock_id
+SELECT t.id AS task_id, NULL::bigint AS question_id, k.id AS lock_id
 FROM tasks t JOIN tokens o ON o.id = t.token_id JOIN tokens k ON k.id = coalesce(o.root_id, o.id)
 WHERE t.expires_at < statement_timestamp() AND t.expires_at IS NOT NULL
   AND t.current_state IN ('pending', 'running', 'parked') AND t.id <> ALL ($2::bigint[])

@@ -97,12 +97,16 @@ SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::int[], $5::text
   $16::timestamptz[], $17::text[], $18::timestamptz[]);
 
 -- name: update_questions
--- Questions that were answered or ended, or that people were told of.
+-- Questions that were answered, ended or asked again, or that people were told of.
 UPDATE questions q SET status = n.status, answer = n.answer, answered_by = n.answered_by, answered_at = n.answered_at,
-  cause = n.cause, tellings = n.tellings, notify_at = n.notify_at, notify_tries = n.notify_tries
+  cause = n.cause, tellings = n.tellings, notify_at = n.notify_at, notify_tries = n.notify_tries, data = n.data,
+  schema = n.schema, choices = n.choices, attempt = n.attempt, asked_by = n.asked_by, asked_at = n.asked_at,
+  expires_at = n.expires_at
 FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::text[], $7::int[],
-    $8::timestamptz[], $9::int[])
-  AS n (id, status, answer, answered_by, answered_at, cause, tellings, notify_at, notify_tries)
+    $8::timestamptz[], $9::int[], $10::text[], $11::text[], $12::text[], $13::int[], $14::text[], $15::timestamptz[],
+    $16::timestamptz[])
+  AS n (id, status, answer, answered_by, answered_at, cause, tellings, notify_at, notify_tries, data, schema, choices,
+    attempt, asked_by, asked_at, expires_at)
 WHERE q.id = n.id;
 
 -- name: insert_checkpoints

@@ -8,9 +8,10 @@ import json
 import asyncpg
 import pytest
 from control.engine.planes import ask as claim_of
-from control.engine.planes import plane, queue, sql
+from control.engine.planes import held_by_another, plane, queue, sql
 from control.engine.supervised import (
     DECISIONS,
+    HOLDER,
     answer,
     ask,
     check_whole,
@@ -22,7 +23,9 @@ from control.engine.supervised import (
     store,
 )
 from stateous_contract.codes import Code, Refused
+from stateous_contract.messages import HeartbeatRequest, Report
 
+from stateous_control.store.failures import Unavailable
 from stateous_control.store.people import QuestionFilter
 
 
@@ -223,6 +226,48 @@ async def test_an_ended_task_leaves_no_open_question(database: str, end: str) ->
         assert await code_of(answer(one, asked.question)) is Code.QUESTION_CLOSED
     assert (page.total_count, bool(closed.cause)) == (0, True)
     await check_whole(database)
+
+
+async def test_an_answer_waits_for_the_question_that_somebody_holds(database: str) -> None:
+    """S1-18, S1-56: the row is locked, and looked at under the lock."""
+    async with plane(database) as one:
+        asked = await ask(one, (await start_and_claim(one)).task)
+        async with held_by_another(database, "UPDATE questions SET status = 'closed', cause = 'x'"):
+            with pytest.raises(Unavailable):
+                await answer(one, asked.question, generation=asked.generation)
+            assert (await one.supervision.question(asked.question)).status == "pending"
+        assert (await answer(one, asked.question)).status == "answered"
+
+
+async def test_a_task_may_run_for_an_hour_while_its_worker_lives(database: str) -> None:
+    """S1-13, S1-20: a beat each half minute, and a sweep in between."""
+    async with plane(database) as one:
+        grant = await start_and_claim(one)
+        beat = HeartbeatRequest(tasks=[grant.task], attempts={str(grant.task): 1}, **HOLDER)
+        for _ in range(120):
+            await sql(database, "UPDATE leases SET until = until - interval '30 seconds'")
+            await one._sweep.sweep()
+            assert (await one.heartbeat(beat)).lost == []
+        assert (await one.supervision.task(grant.task)).attempt == 1
+
+
+async def test_orphans_of_a_namesake_are_recovered_whatever_the_list_of_supervisors_says(
+    database: str,
+) -> None:
+    """DX-13: a restart under the same name, and a list that forgot; recovery looks at the task's lease alone."""
+    async with plane(database) as one:
+        await queue(database, 2)
+        old = await claim(one, instance="old")
+        fresh = await claim(one, instance="new")
+        await sql(database, "DELETE FROM supervisors")
+        await sql(database, "UPDATE leases SET until = now() - interval '1 second' WHERE instance = 'old'")
+        await one._sweep.sweep()
+        again = await claim(one, instance="new")
+        late = Report(kind="event", event="coded", attempt=1, supervisor="box", instance="old")
+        assert await code_of(one.report(old.task, late)) is Code.ATTEMPT_OVER
+        kept = await one.supervision.task(fresh.task)
+    assert (again.task, again.attempt) == (old.task, 2)
+    assert (kept.current_state, kept.attempt, kept.instance) == ("running", 1, "new")
 
 
 async def test_a_question_nobody_asked_is_not_found(database: str) -> None:

@@ -34,7 +34,7 @@ def test_a_step_keeps_what_it_was_given(value: Any) -> None:
 
 
 def test_the_first_value_stands() -> None:
-    """S2-30."""
+    """S2-06, S2-19, S2-30: also for the same name twice in one run."""
     kitchen = desk()
     task = held(kitchen)
     store(kitchen, task, "first")
@@ -44,7 +44,7 @@ def test_the_first_value_stands() -> None:
 
 
 def test_steps_are_told_apart_by_name_and_occurrence() -> None:
-    """S2-16, S2-17, S2-20."""
+    """S2-16, S2-17, S2-18, S2-20: by name and occurrence, never by position."""
     kitchen = desk()
     task = held(kitchen)
     for number, (step, occurrence) in enumerate([("a", 1), ("a", 2), ("b", 1)]):

@@ -100,3 +100,13 @@ def test_a_held_expiry_that_leads_nowhere_fails_the_token() -> None:
     expiry.expire(kitchen.book, task)
     kitchen.resume(token)
     assert token.status is TokenStatus.FAILED
+
+
+def test_a_question_that_an_ended_task_left_open_is_closed() -> None:
+    """DX-19: whoever ended the task without us."""
+    kitchen = desk()
+    task = held(kitchen)
+    question, _ = ask(kitchen, task)
+    task.current_state = TaskState.COMPLETED
+    assert not expiry.expire(kitchen.book, task)
+    assert (question.status, question.cause) == (QuestionStatus.CLOSED, "task_ended")

@@ -17,10 +17,9 @@ from control.rules.supervised import (
 )
 from msgspec import Raw
 from stateous_contract.codes import Code, Refused
-from stateous_contract.states import Move, QuestionStatus, TaskState
+from stateous_contract.states import QuestionStatus, TaskState
 
 from stateous_control.rules.book import Task
-from stateous_control.rules.moves import change
 
 
 def test_asking_parks_for_the_key_and_ends_the_lease() -> None:
@@ -201,7 +200,7 @@ def test_an_answer_stays_though_another_path_resumed_the_task() -> None:
     kitchen = desk()
     task = held(kitchen)
     question, _ = ask(kitchen, task)
-    change(task, Move.CLAIM)
+    task.current_state, task.reason = TaskState.RUNNING, None
     generation = task.generation
     answer(kitchen, question, "yes")
     assert (question.status, task.current_state) == (QuestionStatus.ANSWERED, TaskState.RUNNING)
@@ -268,3 +267,22 @@ def test_the_question_of_an_ended_task_is_closed_with_a_cause(end: Any) -> None:
     assert question.status is QuestionStatus.CLOSED
     assert question.cause
     assert refusal(answer, kitchen, question) is Code.QUESTION_CLOSED
+
+
+def test_a_question_whose_attempt_was_reported_as_failed_may_be_asked_again() -> None:
+    """T17b: closed meanwhile, so that nobody answers what nobody waits for; the same question afterwards."""
+    kitchen = desk()
+    task = held(kitchen, "sturdy")
+    question, _ = ask(kitchen, task)
+    kitchen.report(task, "failed", error="x", supervisor=None, attempt=None)
+    assert (task.current_state, question.status, question.cause) == (
+        TaskState.PENDING,
+        QuestionStatus.CLOSED,
+        "attempt_over",
+    )
+    assert refusal(answer, kitchen, question) is Code.QUESTION_CLOSED
+    kitchen.claim_again(task)
+    task.instance = "i"
+    assert ask(kitchen, task, data=Raw(b"2")) == (question, True)
+    assert (question.status, question.attempt, bytes(question.data)) == (QuestionStatus.PENDING, 2, b"2")
+    assert answer(kitchen, question).ready_at is not None
