@@ -50,6 +50,7 @@ class Requests(Lives):
         self.stopping = False
         self._remembered: dict[tuple[str, str | None], dict[str, list[tuple[int, int]]]] = {}
         self._waiting: dict[tuple[str, str | None, str], anyio.Event] = {}
+        self._withdrawn: set[tuple[str, str | None, str]] = set()
         self._changed = anyio.Event()
 
     def _health(self, query: Json) -> Json:
@@ -203,6 +204,7 @@ class Requests(Lives):
         if request is not None and place in self._waiting:
             self._waiting.pop(place).set()
         if body.get("withdraw"):
+            self._withdrawn.add(place)
             self._withdraw(holder, request)
             return 204, None
         leaves = anyio.Event()
@@ -210,7 +212,11 @@ class Requests(Lives):
         granted = self._repeated(holder, request) or await self._waited(body, holder, leaves, receive)
         if self._waiting.get(place) is leaves:
             del self._waiting[place]
-        if request is not None and not leaves.is_set():
+        if place in self._withdrawn:  # it went away between what it got and its being remembered
+            for task in granted:
+                self._release(task, "not_started")
+            granted = []
+        if request is not None and (granted or not leaves.is_set()):
             remembered = self._remembered.setdefault(holder, {})
             if holder[1] is None:
                 remembered.clear()

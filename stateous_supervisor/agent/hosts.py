@@ -101,6 +101,7 @@ class _Line:
     def __init__(self, source: HostSource) -> None:
         self.source = source
         self.host: Host | None = None
+        self.generation = 0
         self.welcomed_at = 0.0
         self.pulse = Pulse(loop_lag_s=0.0)
         self.scope = anyio.CancelScope()
@@ -201,7 +202,7 @@ class Hosts:
         finally:
             self.lines.remove(line)
         if line.is_retired:
-            self._log.tell("host.retired", host=line.host and line.host.generation)
+            self._log.tell("host.retired", host=line.generation)
 
     async def _live(self, line: _Line, generation: int) -> float:
         """Start a host and read it to its end; return how long to wait before the next one (A-23)."""
@@ -228,7 +229,7 @@ class Hosts:
             self._roster.bury(generation, "the agent let go of it")
             raise
         finally:
-            line.host = None if not line.is_retired else line.host
+            line.host, line.generation = None, generation
             self._roster.leave(generation)
             self.promise(math.inf)
 

@@ -205,14 +205,16 @@ class Supervisor:
         Raises:
             Fault: the folder is not good; nothing has changed (78).
         """
-        await self._hosts.reload(orders.source)
         slots = self._roster.slots
+        before = (set(self.states), slots.total, slots.limits)
+        await self._hosts.reload(orders.source)
         slots.total, slots.limits = orders.tasks, orders.tasks_by_state
         self._roster.timeouts = orders.timeouts
         self._roster.confinements = orders.confinements
         self._drain_timeout_s = orders.drain_timeout_s
         self._contact.compare_anew()
-        self._claims.ask_anew()
+        if before != (set(self.states), slots.total, slots.limits):
+            self._claims.ask_anew()
         self._changed()
 
     @property
