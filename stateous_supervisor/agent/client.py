@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import httpx
 
 CONNECTIONS_MAX: Final = 16
+URLS_MAX: Final = 8
 KEEPALIVE_S: Final = 4.0  # below the 5 s after which uvicorn closes an idle connection
 ERROR_BYTES_MAX: Final = 65_536
 NO_ANSWER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -62,6 +63,7 @@ class Client:
         self._transport = transport
         self._options = options or {}
         self._http: httpx.AsyncClient | None = None
+        self._urls: dict[str, httpx.URL] = {}
 
     def _open(self) -> httpx.AsyncClient:
         """Make the client at the first call: httpx is imported while the host loads the folder."""
@@ -102,15 +104,14 @@ class Client:
         # The connection broke under the request: as likely as not it was closed while it was idle.
         broken = (httpx.ReadError, httpx.WriteError, httpx.CloseError, httpx.RemoteProtocolError)
         try:
-            with anyio.fail_after(deadline_s):
+            with anyio.CancelScope(deadline=anyio.current_time() + deadline_s):
                 try:
                     return await self._send(self._http, method, path, body, bytes_max)
                 except broken:
                     return await self._send(self._http, method, path, body, bytes_max)
-        except TimeoutError:
-            raise Unreachable(f"{self._url}{path} did not answer within {deadline_s:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             raise Unreachable(f"{self._url}{path} cannot be reached: {_describe(error)}") from None
+        raise Unreachable(f"{self._url}{path} did not answer within {deadline_s:g} s")
 
     async def _send(
         self, http: httpx.AsyncClient, method: str, path: str, body: bytes | None, bytes_max: int
@@ -119,7 +120,8 @@ class Client:
         key = self._key()
         if key is not None:
             headers["authorization"] = f"Bearer {key}"
-        request = http.build_request(method, self._url + path, content=body, headers=headers)
+        url = self._urls.get(path) or self._parse(path)
+        request = http.build_request(method, url, content=body, headers=headers)
         response = await http.send(request, stream=True)
         try:
             self._judge(path, response)
@@ -129,6 +131,15 @@ class Client:
             return Answer(response.status_code, body, is_json, response.headers.get("date", ""))
         finally:
             await response.aclose()
+
+    def _parse(self, path: str) -> httpx.URL:
+        """Return the address of `path`; those that are asked first are asked for ever, and parsed once."""
+        import httpx
+
+        url = httpx.URL(self._url + path)
+        if len(self._urls) < URLS_MAX:
+            self._urls[path] = url
+        return url
 
     def _judge(self, path: str, response: httpx.Response) -> None:
         status = response.status_code
