@@ -68,6 +68,7 @@ class Config:
     drain_timeout_s: float | None
     python: str
     log_format: str
+    metrics_listen: str | None
     log_level: str
     routines: Mapping[str, RoutineSettings]
     settings: Mapping[str, Setting] = field(repr=False)
@@ -135,6 +136,7 @@ def _config(
         drain_timeout_s=get["drain_timeout"],
         python=_interpreter(folder, get["python"]),
         log_format=get["log.format"],
+        metrics_listen=get["metrics.listen"],
         log_level=get["log.level"],
         routines={state: _routine(keys) for state, keys in routines.items()},
         settings=settings,

@@ -218,4 +218,4 @@ ROUTINE_KEYS: Final = {
 }
 
 # Accepted and checked, and without an effect in this version; `run` says so when one is set.
-NOT_YET: Final = frozenset({"metrics.listen", "fence", "no_proxy"})
+NOT_YET: Final = frozenset({"fence", "no_proxy"})

@@ -124,6 +124,7 @@ EVENTS: Final[Mapping[str, Row]] = {
         ("folder", "error"),
         "there is no socket in the state folder for `status`, `reload` and `drain`",
     ),
+    "metrics.failed": Row("warning", ("listen", "error"), "nobody can listen there; there are no metrics"),
     "loop.failed": Row("error", ("loop", "error", "traceback"), "a fault of ours; the loop goes on"),
 }
 

@@ -65,6 +65,7 @@ class Snapshot(msgspec.Struct, kw_only=True):
     beat_failures: int
     outbox_depth: int
     outbox_is_writable: bool
+    outbox_age_s: float = 0.0
     hosts: list[HostFacts]
     broken: list[Broken]
     reload_error: str | None = None

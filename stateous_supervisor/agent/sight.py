@@ -6,7 +6,8 @@ Called by `Supervisor.look`; changes nothing.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import anyio
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from stateous_supervisor.agent.hosts import Hosts
     from stateous_supervisor.agent.journal import Journal
     from stateous_supervisor.agent.roster import Roster
+
+
+WAITING: Final = ("keeping", "reporting")
 
 
 class Named(Protocol):
@@ -77,6 +81,7 @@ def look(
         beat_failures=beats.failures,
         outbox_depth=parts.delivery.depth,
         outbox_is_writable=parts.journal.is_writable,
+        outbox_age_s=_oldest(parts.roster.assignments.values(), now),
         hosts=_hosts(parts, now),
         broken=[Broken(file=each.file, line=each.line, error=each.error) for each in parts.hosts.broken],
         reload_error=reload_error,
@@ -97,6 +102,12 @@ def _task(assignment: Assignment, now: float) -> RunningTask:
         heartbeats=a.beats,
         host=a.host,
     )
+
+
+def _oldest(assignments: Iterable[Assignment], now: float) -> float:
+    """Return for how long the oldest outcome has waited to be delivered."""
+    ended = [a.ended_at for a in assignments if a.phase.value in WAITING and a.ended_at is not None]
+    return round(now - min(ended), 1) if ended else 0.0
 
 
 def _hosts(parts: Sights, now: float) -> list[HostFacts]:

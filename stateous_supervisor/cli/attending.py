@@ -19,6 +19,8 @@ from stateous_supervisor.agent.desk import Desk
 from stateous_supervisor.agent.duty import Orders
 from stateous_supervisor.agent.faults import Exit, Fault
 from stateous_supervisor.agent.keys import KEYS
+from stateous_supervisor.agent.metrics import render
+from stateous_supervisor.agent.metrics_page import MetricsPage
 from stateous_supervisor.agent.overview import Drained, Reloaded, headline
 from stateous_supervisor.agent.stop import listen
 
@@ -81,6 +83,8 @@ class Attendance:
         tasks.start_soon(self._listen_for_reloads)
         tasks.start_soon(keep_going, "notify", lambda: announce(self._supervisor, self._stop, self._notifier))
         tasks.start_soon(keep_going, "socket", self._serve_desk)
+        if self._config.metrics_listen is not None:
+            tasks.start_soon(keep_going, "metrics", self._serve_metrics)
 
     async def end(self, code: Exit) -> None:
         """The agent's work is over: tell those who wait for that."""
@@ -93,6 +97,14 @@ class Attendance:
             await self._desk.serve()
         except OSError as error:
             self._log.tell("socket.failed", folder=str(self._config.state_dir), error=str(error))
+
+    async def _serve_metrics(self) -> None:
+        listen = str(self._config.metrics_listen)
+        supervisor = self._supervisor
+        try:
+            await MetricsPage(listen, lambda: render(supervisor.look(), supervisor.tally)).serve()
+        except OSError as error:
+            self._log.tell("metrics.failed", listen=listen, error=str(error))
 
     async def _listen_for_reloads(self) -> None:
         with anyio.open_signal_receiver(signal.SIGHUP) as signals:

@@ -48,6 +48,9 @@ PURE = [
     "stateous_control/rules/*.py",
     f"{AGENT}/assignment.py",
     f"{AGENT}/cadence.py",
+    f"{AGENT}/metrics.py",
+    f"{AGENT}/overview.py",
+    f"{AGENT}/tally.py",
     *(
         f"stateous_supervisor/scaffold/{name}.py"
         for name in (

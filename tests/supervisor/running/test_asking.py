@@ -7,6 +7,7 @@ import socket
 import stat
 from pathlib import Path
 
+import httpx
 import pytest
 from supervisor.folders import PLAIN, make_folder
 from supervisor.running.managed import Managed, hold, let_go, wait_for
@@ -253,3 +254,19 @@ def test_a_state_folder_of_the_configuration_is_found_without_a_flag(tmp_path: P
     (folder / "stateous.yaml").write_text("url: http://h\nstate_dir: ../here\n")
 
     assert next(place.resolve() for place in places(folder, None)) == tmp_path / "here"
+
+
+def test_metrics_are_served_where_the_configuration_says_a_59(managed: Managed) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with (managed.folder / "stateous.yaml").open("a") as file:
+        file.write(f"metrics: {{listen: {port}}}\n")
+    managed.start(1)
+
+    with managed.agent():
+        wait_for(lambda: managed.completed == 1)
+        wait_for(lambda: 'attempts_total{state="plain",outcome="event"} 1' in page(port))
+
+
+def page(port: int) -> str:
+    return httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text
