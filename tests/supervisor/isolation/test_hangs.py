@@ -35,7 +35,7 @@ def catastrophic():
 def length_for(seconds: float) -> int:
     """How long the text must be for the expression to take about that long here."""
     took = []
-    for _ in range(3):
+    for _ in range(9):
         began_at = time.perf_counter()
         re.match(r"(a+)+$", "a" * 20 + "b")
         took.append(time.perf_counter() - began_at)
@@ -46,7 +46,7 @@ def length_for(seconds: float) -> int:
 def test_the_line_that_holds_the_interpreter_is_named_within_two_seconds(tmp_path: Path, kind: str) -> None:
     bodies = BODIES.split("@on_state(states.testing)")[0]
     folder = write_folder(
-        tmp_path, {"bodies.py": bodies, "hog.py": HOG.format(kind=kind, length=length_for(3.0))}
+        tmp_path, {"bodies.py": bodies, "hog.py": HOG.format(kind=kind, length=length_for(6.0))}
     )
     told: list[tuple[str, dict[str, object]]] = []
     printed: list[str] = []
@@ -81,7 +81,7 @@ def test_the_line_that_holds_the_interpreter_is_named_within_two_seconds(tmp_pat
             host.send([Run(grant=grant(1, "testing"), lease_s=60.0)])
             began_at = anyio.current_time()
             await until(lambda: told, 10)
-            assert anyio.current_time() - began_at < 2.5
+            assert anyio.current_time() - began_at < 3.0
             tasks.cancel_scope.cancel()
 
     anyio.run(main)
