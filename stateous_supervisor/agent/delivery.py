@@ -252,7 +252,7 @@ class Delivery:
             if not line.envelopes and not line.is_out:
                 del self._lines[key]
         self._journal.batch.messages_over.append(envelope.id)
-        self._journal.write_soon()
+        self._journal.write_later()  # one that is delivered again is nothing new to the control plane
         self._settle(envelope, result)
 
     def _miss(self, error: Unanswered) -> float:

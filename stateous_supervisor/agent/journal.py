@@ -21,6 +21,7 @@ from stateous_supervisor.agent.wake import Wake
 
 RETRY_S: Final = 1.0
 COMMIT_S: Final = 60.0  # a disk that takes longer has not refused, it hangs
+LATER_S: Final = 0.1
 
 
 class Journal:
@@ -35,7 +36,8 @@ class Journal:
         self._log = log
         self._thens: list[Callable[[], None]] = []
         self._waiters: list[anyio.Event] = []
-        self._wake = Wake()
+        self._some = Wake()
+        self._urgent = Wake()
         self._down_since = 0.0
         self._served: list[anyio.Event] = []
         self._is_over = False
@@ -51,7 +53,15 @@ class Journal:
         """Have `batch` written; `then` is called when it is, or when the disk refused it for now."""
         if then is not None:
             self._thens.append(then)
-        self._wake.ring()
+        self._ring()
+
+    def write_later(self) -> None:
+        """Have `batch` written with the next commit, or in `LATER_S` if there is none: what is in it is not urgent."""
+        self._some.ring()
+
+    def _ring(self) -> None:
+        self._some.ring()
+        self._urgent.ring()
 
     async def flush(self) -> None:
         """Return when everything that is in `batch` now is on disk, however long the disk refuses."""
@@ -59,7 +69,7 @@ class Journal:
             return
         flushed = anyio.Event()
         self._waiters.append(flushed)
-        self._wake.ring()
+        self._ring()
         await flushed.wait()
 
     async def run(self) -> None:
@@ -74,7 +84,8 @@ class Journal:
     async def _commit_all(self) -> None:
         while True:
             self.promise(math.inf)
-            await self._wake.wait()
+            await self._some.wait()
+            await self._urgent.wait(anyio.current_time() + LATER_S)
             self.promise(COMMIT_S)
             batch, self.batch = self.batch, Batch()
             thens, self._thens = self._thens, []
@@ -88,7 +99,7 @@ class Journal:
                 self._fail(error)
                 _call(thens)
                 await anyio.sleep(RETRY_S)
-                self._wake.ring()
+                self._ring()
                 continue
             self._mend()
             for waiter in waiters:

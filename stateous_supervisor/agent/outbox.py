@@ -151,7 +151,7 @@ class Outbox:
             if batch.grants_over:
                 many("DELETE FROM grants WHERE task = ? AND attempt = ?", batch.grants_over)
             if batch.messages_over:
-                many("DELETE FROM messages WHERE id = ?", [(row,) for row in batch.messages_over])
+                many("DELETE FROM messages WHERE id BETWEEN ? AND ?", _runs(batch.messages_over))
             self._forget(batch)
             run("COMMIT")
         except (sqlite3.Error, OSError) as error:
@@ -308,6 +308,20 @@ def _machine() -> str:
         return MACHINE_ID.read_text().strip()
     except (OSError, UnicodeDecodeError):
         return ""
+
+
+def _runs(ids: Iterable[int]) -> list[tuple[int, int]]:
+    """Return first and last of each run of neighbours: a hundred messages that went out together are one delete."""
+    runs: list[tuple[int, int]] = []
+    first = last = -1
+    for row in sorted(ids):
+        if row == last + 1 and runs:
+            last = row
+            runs[-1] = (first, last)
+        else:
+            first = last = row
+            runs.append((first, last))
+    return runs
 
 
 def _flat(rows: Iterable[ClaimRow | GrantRow | Envelope], width: int) -> Iterator[tuple[object, ...]]:

@@ -358,6 +358,8 @@ class Supervisor:
             if not self._contact.has_terms:
                 return
             await self._wake.wait(anyio.current_time() + LAST_TRY_S)
+        with anyio.move_on_after(LAST_TRY_S):
+            await self._journal.flush()  # that it was delivered, so that nobody delivers it again
 
     async def _abandon(self) -> None:
         await self._end_hosts()
