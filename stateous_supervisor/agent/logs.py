@@ -161,7 +161,8 @@ class Log:
         self._clock = clock
         self._bound = dict(bound or {})
         self.heard: Heard = lambda _event, _keys: None
-        self._second, self._shown = -1, ""
+        self._second, self._moment = -1, -1
+        self._until_second = self._shown = ""
         self._render = _console(colors=colors) if console else _json()
 
     def show_from(self, level: str) -> None:
@@ -186,12 +187,16 @@ class Log:
         self._write(line)
 
     def _stamp(self) -> str:
-        """Return the wall time; the part down to the second is made once a second."""
-        at = self._clock()
-        whole = int(at)
-        if whole != self._second:
-            self._second, self._shown = whole, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole))
-        return f"{self._shown}.{int((at - whole) * 1000):03d}Z"
+        """Return the wall time to the millisecond: a busy agent logs several lines in one, and they share its text."""
+        moment = int(self._clock() * 1000)
+        if moment != self._moment:
+            self._moment = moment
+            second = moment // 1000
+            if second != self._second:
+                self._second = second
+                self._until_second = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+            self._shown = f"{self._until_second}.{moment % 1000:03d}Z"
+        return self._shown
 
 
 def _cut(value: object) -> object:

@@ -15,7 +15,9 @@ class Wake:
         self._is_rung = False
 
     def ring(self) -> None:
-        """Wake the waiter, or the next one."""
+        """Wake the waiter, or the next one. Cheap when it was rung already: whoever has news rings for each."""
+        if self._is_rung:
+            return
         self._is_rung = True
         if self._event is not None:
             self._event.set()
