@@ -54,7 +54,7 @@ def test_a_copied_state_folder_delivers_nothing_twice(
     with AgentProgram(one, plane_url) as first:
         plane.start("copied", gate=str(gate))
         wait_for(lambda: beginnings(one, "copied"), within_s=10, what="beginning")
-        shutil.copytree(box / "one-state", box / "two-state")
+        shutil.copytree(box / "one-state", box / "two-state", ignore=shutil.ignore_patterns("*.sock"))
         two = folders.make(box / "two", plane_url)
         with AgentProgram(two, plane_url):
             plane.start("other", kind="loop")
