@@ -135,6 +135,12 @@ class SupervisedLife(test_life.Life):
     # What always holds.
 
     @invariant()
+    def a_visit_joins_once_at_most(self) -> None:
+        for token in self.started():
+            entered = sum(token.visits.get(state, 0) for state in ("proofs", "sprint"))
+            assert token.events.get("joined", 0) <= entered
+
+    @invariant()
     def the_row_fits_the_state(self) -> None:
         """S1-24, S1-75: a row is ready, or it is clear what holds it back."""
         for task in self.kitchen.book.tasks.values():
