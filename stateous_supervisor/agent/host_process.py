@@ -57,6 +57,8 @@ Printed = Callable[[int, str], None]
 class ProcessHost:
     """A host in a child process, with its folder loaded."""
 
+    has_pulse = True
+
     def __init__(
         self,
         generation: int,

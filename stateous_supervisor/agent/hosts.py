@@ -65,6 +65,7 @@ class Host(Protocol):
     routines: Sequence[RoutineFacts]
     broken: Sequence[BrokenFile]
     faults: Sequence[str]
+    has_pulse: bool
 
     @property
     def is_stalled(self) -> bool:

@@ -118,3 +118,8 @@ def cut(text: str, bytes_max: int = ERROR_BYTES_MAX) -> str:
         return whole.decode()
     room = bytes_max - len(CUT_MARK.encode())
     return whole[:room].decode("utf-8", "ignore") + CUT_MARK
+
+
+def shown_s(span_s: float) -> float:
+    """Return a span as the log shows it; `round` would take as long as all the rest of the line."""
+    return int(span_s * 10_000) / 10_000

@@ -50,7 +50,6 @@ KEPT: Final = Kept()
 DELIVERED: Final = Delivered()
 RUNNING: Final = frozenset({Phase.STARTING, Phase.RUNNING})
 IN_HOST: Final = RUNNING | {Phase.CANCELLING}
-
 UNCONFINED: Final = frames.Confinement()
 
 Key = tuple[int, int]
@@ -367,9 +366,9 @@ class Roster:
             outcome=assignment.outcome,
             event_name=assignment.event,
             ending=ending,
-            duration_s=_shown_s(ended_at - began_at),
-            queue_s=_shown_s(began_at - assignment.claimed_at),
-            report_s=_shown_s(at - ended_at),
+            duration_s=reports.shown_s(ended_at - began_at),
+            queue_s=reports.shown_s(began_at - assignment.claimed_at),
+            report_s=reports.shown_s(at - ended_at),
             heartbeats=assignment.beats,
             cpu_s=assignment.cpu_s,
             peak_mb=None if assignment.peak_bytes is None else round(assignment.peak_bytes / 1_048_576, 1),
@@ -395,11 +394,6 @@ class Roster:
     def running(self) -> list[Assignment]:
         """Those whose routine has not ended."""
         return [a for a in self.assignments.values() if a.phase in RUNNING]
-
-
-def _shown_s(span_s: float) -> float:
-    """Return a span as the log shows it; `round` would take as long as all the rest of the line."""
-    return int(span_s * 10_000) / 10_000
 
 
 def _nothing() -> None:

@@ -25,8 +25,9 @@ Key = tuple[int, int]
 
 
 class Watched(Protocol):
-    """What this needs of a host."""
+    """What this needs of a host. `has_pulse`: it pulses from the moment that it is loaded."""
 
+    has_pulse: bool
     generation: int
     routines: Sequence[RoutineFacts]
 
@@ -38,7 +39,7 @@ class Stalls:
     """The watch over one host. `paused` are the states that are better not claimed now.
 
     Args:
-        host: it; nothing is watched before its first pulse.
+        host: it; one without a pulse is watched from the first one on that it gives all the same.
         running: gives task and attempt of what runs in the host in one state.
         names: gives the keys that stand on the lines of an attempt.
         changed: called when `paused` did.
@@ -80,6 +81,9 @@ class Stalls:
 
     async def watch(self, is_there: Callable[[], bool]) -> None:
         """Notice a host that says nothing, as long as it is there."""
+        if self._host.has_pulse:
+            # Work may have come to it already, and silenced it before its first pulse.
+            self._heard_at = self._heard_at or anyio.current_time()
         while is_there():
             await anyio.sleep(LOOK_S)
             now = anyio.current_time()

@@ -24,6 +24,8 @@ END_S: Final = 3.0
 class _Inline:
     """A loaded host in a thread of this process."""
 
+    has_pulse = True
+
     def __init__(self, generation: int, link: LinkEnd, loaded: Loaded) -> None:
         self.generation = generation
         self.pid = os.getpid()

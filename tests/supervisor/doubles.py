@@ -84,6 +84,7 @@ class ScriptedHost:
         self.is_stalled = False
         self.heard: list[frames.Frame] = []
         self.hanging: Any = None
+        self.has_pulse = False
         self.scopes: dict[tuple[int, int], anyio.CancelScope] = {}
         self._functions = routines
         self._tasks = tasks

@@ -27,6 +27,7 @@ def routine(state: str, *, is_async: bool, isolation: str | None = None) -> Rout
 
 class Watched:
     generation = 1
+    has_pulse = False
     routines = (
         routine("coding", is_async=True),
         routine("testing", is_async=False),
@@ -149,8 +150,19 @@ def test_a_silent_host_is_asked_only_as_often_as_it_is_told(watch: Watch) -> Non
     assert watch.host.asked == len(watch.blocked) == 5
 
 
-def test_a_host_that_never_pulsed_is_not_watched(watch: Watch) -> None:
-    """While it imports the folder, silence is its own matter."""
+def test_a_host_that_is_silenced_before_its_first_pulse_is_told(watch: Watch) -> None:
+    watch.host.has_pulse = True
+
+    async def main() -> None:
+        with anyio.move_on_after(2.0):
+            await watch.stalls.watch(lambda: True)
+
+    jumping(main)
+    assert len(watch.blocked) == 1
+
+
+def test_a_host_without_a_pulse_is_not_watched(watch: Watch) -> None:
+    """A double, or one that is older than pulses."""
 
     async def main() -> None:
         with anyio.move_on_after(60):
