@@ -54,11 +54,11 @@ def test_the_last_failure_is_the_event_error(folder: Path, plane: ControlPlaneCl
 
 def test_a_coroutine_works_like_a_function(folder: Path, plane: ControlPlaneClient) -> None:
     """S3-64, S3-65."""
-    plane.start("loop", kind="loop", size=3)
+    plane.start("by-the-loop", kind="loop", size=3)
 
-    plane.until("loop", status="completed")
+    plane.until("by-the-loop", status="completed")
 
-    assert folders.phases(folder, "loop") == [(1, "begin"), (1, "end"), (1, "begin")]
+    assert folders.phases(folder, "by-the-loop") == [(1, "begin"), (1, "end"), (1, "begin")]
 
 
 def test_a_routine_that_returns_none_waits_for_someone_outside(

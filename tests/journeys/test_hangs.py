@@ -51,6 +51,7 @@ def told(agent: AgentProgram, event: str) -> list[dict[str, Any]]:
     return [line for line in lines if line["event"] == event]
 
 
+@pytest.mark.prove
 def test_a_thread_routine_that_holds_the_interpreter_costs_no_lease(
     box: Path, plane_url: str, plane: ControlPlaneClient
 ) -> None:
@@ -59,18 +60,18 @@ def test_a_thread_routine_that_holds_the_interpreter_costs_no_lease(
     with AgentProgram(folder, plane_url) as agent:
         plane.start("neighbour", kind="loop", gate=str(box / "gate"))
         wait_for(lambda: folders.phases(folder, "neighbour"), within_s=15, what="the neighbour")
-        plane.start("hog", size=5)
+        plane.start("gil-hog", size=5)
         wait_for(lambda: told(agent, "host.blocked"), within_s=15, what="the warning")
-        plane.until("hog", status="completed", within_s=40)
+        plane.until("gil-hog", status="completed", within_s=40)
         (box / "gate").touch()
         plane.until("neighbour", status="completed")
         wait_for(lambda: told(agent, "host.unblocked"), within_s=5, what="the end of it")
         blocked = told(agent, "host.blocked")[0]
     assert blocked["what"] == "host"
     assert blocked["place"] == "hand.py:9 (hold)"
-    assert blocked["token"] == "hog"
+    assert blocked["token"] == "gil-hog"
     assert blocked["blocked_s"] < 2.5
-    for token in ("hog", "neighbour"):
+    for token in ("gil-hog", "neighbour"):
         assert not {"task_failed", "task_released"} & set(plane.kinds(token))
 
 

@@ -80,6 +80,7 @@ def events(agent: Program, event: str) -> list[dict[str, Any]]:
     return [line for line in lines if line["event"] == event]
 
 
+@pytest.mark.prove
 def test_a_cancelled_isolated_routine_is_really_stopped_and_its_neighbours_go_on(
     box: Path, plane_url: str, plane: ControlPlaneClient
 ) -> None:

@@ -57,8 +57,8 @@ def test_a_copied_state_folder_delivers_nothing_twice(
         shutil.copytree(box / "one-state", box / "two-state", ignore=shutil.ignore_patterns("*.sock"))
         two = folders.make(box / "two", plane_url)
         with AgentProgram(two, plane_url):
-            plane.start("other", kind="loop")
-            plane.until("other", status="completed")
+            plane.start("beside-the-copy", kind="loop")
+            plane.until("beside-the-copy", status="completed")
             gate.touch()
             plane.until("copied", status="completed")
         assert first.child.poll() is None

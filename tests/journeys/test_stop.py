@@ -44,16 +44,16 @@ def test_the_second_signal_ends_it_within_seconds(
 ) -> None:
     """A-44: exit 1, whatever routines do; what ran is given back for another attempt."""
     folder = folders.make(box, plane_url)
-    plane.start("stubborn", gate=str(box / "gate"))
+    plane.start("told-twice", gate=str(box / "gate"))
 
     with AgentProgram(folder, plane_url) as agent:
-        began(folder, "stubborn")
+        began(folder, "told-twice")
         agent.signal(signal.SIGTERM)
         time.sleep(0.3)
         agent.signal(signal.SIGTERM)
         assert agent.ended(within_s=6) == 1
 
-    assert "task_failed" not in plane.kinds("stubborn")
+    assert "task_failed" not in plane.kinds("told-twice")
 
 
 def test_at_its_timeout_a_drain_gives_the_rest_back(
