@@ -30,6 +30,8 @@ RETRY_DELAY_S_MAX: Final = 60.0
 _IDS_AT_ONCE: Final = 500
 _VALUES: Final = msgspec.json.Decoder(dict[str, Raw])
 _COUNTS: Final = msgspec.json.Decoder(dict[str, int])
+_STATUSES: Final = {status.value: status for status in TokenStatus}
+_TASK_STATES: Final = {state.value: state for state in TaskState}
 
 
 @dataclass(slots=True)
@@ -264,29 +266,30 @@ def _raw(text: str | None) -> Raw | None:
 
 
 def _token(row: Row) -> Token:
+    values: tuple[Any, ...] = tuple(row)
     return Token(
-        id=row["id"],
-        owner=row["owner"],
-        name=row["name"],
-        graph=row["graph"],
-        workflow=row["workflow"],
-        state=row["state"],
-        status=TokenStatus(row["status"]),
-        visit=row["visit"],
-        context=_VALUES.decode(row["context"]),
-        entered_at=row["entered_at"],
-        entered_by=row["entered_by"],
-        entered_payload=_raw(row["entered_payload"]),
-        entered_error=row["entered_error"],
-        seq=row["seq"],
-        visits=_COUNTS.decode(row["visits"]),
-        events=_COUNTS.decode(row["events"]),
-        parent=row["parent"],
-        parent_id=row["parent_id"],
-        root_id=row["root_id"],
-        is_current=row["is_current"],
-        has_children=row["has_children"],
-        paused_at=row["paused_at"],
+        id=values[0],
+        owner=values[1],
+        name=values[2],
+        graph=values[3],
+        workflow=values[4],
+        state=values[5],
+        status=_STATUSES[values[6]],
+        visit=values[7],
+        context=_VALUES.decode(values[8]),
+        entered_at=values[9],
+        entered_by=values[10],
+        entered_payload=_raw(values[11]),
+        entered_error=values[12],
+        seq=values[13],
+        visits=_COUNTS.decode(values[14]),
+        events=_COUNTS.decode(values[15]),
+        parent=values[16],
+        parent_id=values[17],
+        root_id=values[18],
+        is_current=values[19],
+        has_children=values[20],
+        paused_at=values[21],
     )
 
 
@@ -297,7 +300,7 @@ def _task(row: Row) -> Task:
         token_id=values[2],
         state=values[3],
         visit=values[4],
-        current_state=TaskState(values[5]),
+        current_state=_TASK_STATES[values[5]],
         attempt=values[6],
         failures=values[7],
         retries=values[8],

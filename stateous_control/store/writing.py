@@ -48,9 +48,18 @@ async def _write_lines(session: Session, book: Book) -> None:
 
 
 async def _insert(session: Session, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-    """Run `statement` with one array for each column."""
+    """Run `statement` with one array for each column.
+
+    A column without any value goes as an empty array: `unnest` fills it up with NULL, and asyncpg looks at each element
+    of an array several times over.
+    """
     if rows:
-        await session.fetch(statement, *map(list, zip(*rows, strict=True)))
+        columns = zip(*rows, strict=True)
+        await session.fetch(statement, *([] if _is_void(column) else column for column in columns))
+
+
+def _is_void(column: Sequence[Any]) -> bool:
+    return column[0] is None and column.count(None) == len(column)
 
 
 async def _write_tokens(session: Session, opened: OpenBook) -> None:
