@@ -30,7 +30,8 @@ check: $(READY) ## Check what needs no running: style, types, walls
 prove: $(READY) ## Run the long counts
 	$(BIN)/pytest -m prove --timeout 3600
 
-bench: $(READY) ## Measure speed on this machine
+bench: $(READY) ## Measure speed on this machine, beside the published package where it can be installed
+	@$(BIN)/python benchmarks/peer.py
 	@exec $(BIN)/python benchmarks/bench.py all
 
 $(READY): pyproject.toml

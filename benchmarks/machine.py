@@ -38,8 +38,10 @@ class Process:
         names = ["agent", *(f"host{n}" for n in range(10))]
         return {name: sum(p.cpu_times()[:2]) for name, p in zip(names, self.tree(), strict=False)}
 
-    def pss_mb(self) -> float:
-        return sum(p.memory_full_info().pss for p in self.tree()) / 1e6
+    def pss_mb_each(self) -> dict[str, float]:
+        """Memory (PSS, what is shared counted in parts) of the process and of each child, by role."""
+        names = ["agent", *(f"host{n}" for n in range(10))]
+        return {name: p.memory_full_info().pss / 1e6 for name, p in zip(names, self.tree(), strict=False)}
 
     def stop(self) -> None:
         if self.popen.poll() is None:
@@ -81,6 +83,19 @@ def bench(folder: Path) -> Iterator[Bench]:
         yield running
     finally:
         running.stop()
+
+
+def postgres_cpu_s(data: Path) -> float:
+    """CPU seconds of the server in a data folder: of all its processes, also those that ended."""
+    server = next(
+        p for p in psutil.process_iter(["cmdline"]) if str(data) in " ".join(p.info["cmdline"] or ())
+    )
+    used = server.cpu_times()
+    total = sum(used[:4])
+    for child in server.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            total += sum(child.cpu_times()[:2])
+    return total
 
 
 def wait_until(what: str, condition, timeout_s: float = 120.0, every_s: float = 0.01) -> None:

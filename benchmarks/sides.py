@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
+import shutil
 import subprocess
 import sys
 import urllib.request
@@ -15,12 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import asyncpg
 from machine import Bench, Process, wait_until
 
 HERE = Path(__file__).parent
+EXAMPLE = HERE.parent / "examples" / "sdlc"
 ROUTINE = """import sys
 sys.path.insert(0, {here!r})
 from meter import Meter
@@ -86,8 +86,10 @@ class Side:
 class Ours(Side):
     """stateous-control and stateous-supervisor."""
 
+    workflow = HERE / "noop.json"
+
     def serve(self, bench: Bench) -> Process:
-        argv = [str(self.bin / "stateous-control"), "serve", str(HERE / "noop.json")]
+        argv = [str(self.bin / "stateous-control"), "serve", str(self.workflow)]
         argv += ["--listen", f"127.0.0.1:{self.port}"]
         process = bench.start("control", argv, {"STATEOUS_DATABASE_URL": self.dsn})
         self.wait_for_health()
@@ -96,9 +98,22 @@ class Ours(Side):
     def supervise(self, bench: Bench, slots: int, env: dict[str, str]) -> Process:
         folder = self.folder / "routines"
         if not folder.exists():
-            subprocess.run([self.bin / "stateous-supervisor", "init", self.url, folder], check=True)
+            argv = [self.bin / "stateous-supervisor", "init", self.url, folder]
+            subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
         write_routine(folder, self.url, slots)
         env = {"METER_FILE": str(self.folder / "marks"), **env}
+        return bench.start("agent", [str(self.bin / "stateous-supervisor"), "run", str(folder)], env)
+
+
+class Sdlc(Ours):
+    """Ours, with the example folder in place of a no-op routine."""
+
+    workflow = EXAMPLE / "workflow.yaml"
+
+    def supervise(self, bench: Bench, slots: int, env: dict[str, str]) -> Process:
+        folder = self.folder / "routines"
+        shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("__pycache__"))
+        (folder / "stateous.yaml").write_text(f"url: {self.url}\ntasks: {slots}\nname: bench\n")
         return bench.start("agent", [str(self.bin / "stateous-supervisor"), "run", str(folder)], env)
 
 
@@ -154,12 +169,6 @@ async def _create(dsn: str, name: str) -> None:
         await connection.close()
 
 
-def peer_bin() -> Path | None:
-    """Where the published package's programs are: STATEOUS_PEER_BIN, or none."""
-    given = os.environ.get("STATEOUS_PEER_BIN")
-    return Path(given) if given else None
-
-
 def our_bin() -> Path:
     return Path(sys.executable).parent
 
@@ -170,7 +179,3 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
-
-
-def host_of(url: str) -> str:
-    return urlsplit(url).netloc
