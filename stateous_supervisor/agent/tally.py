@@ -5,6 +5,8 @@ What can be counted is what is logged, so the two never tell different stories. 
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
 from typing import Final
@@ -25,17 +27,21 @@ class Tally:
     def hear(self, event: str, keys: Mapping[str, object]) -> None:
         """Count one event of the log."""
         self.events[event] += 1
-        state = str(keys.get("state"))
         if event == "task.claimed":
-            self.claimed[state] += 1
+            self.claimed[str(keys.get("state"))] += 1
         elif event == "task.finished":
+            state = str(keys.get("state"))
             outcome = keys.get("outcome") or "none"
             self.outcomes[state, str(outcome)] += 1
             self._time(state, keys.get("duration_s"))
 
     def _time(self, state: str, duration_s: object) -> None:
-        if not isinstance(duration_s, int | float):
+        if not isinstance(duration_s, (int, float)):
             return
-        fitting = next((bound for bound in BUCKETS_S if duration_s <= bound), float("inf"))
-        self.durations.setdefault(state, Counter())[fitting] += 1
+        place = bisect_left(BUCKETS_S, duration_s)
+        fitting = BUCKETS_S[place] if place < len(BUCKETS_S) else math.inf
+        counts = self.durations.get(state)
+        if counts is None:
+            counts = self.durations[state] = Counter()
+        counts[fitting] += 1
         self.duration_s[state] = self.duration_s.get(state, 0.0) + duration_s
