@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -66,14 +67,31 @@ class Peer:
             self.http.post(f"/tokens/{token}/cancel")
 
 
-def client(url: str) -> httpx.Client:
-    """A client that waits longer than any answer is held back, and follows no redirect."""
-    return httpx.Client(base_url=url, timeout=40.0, trust_env=False)
+def client(url: str, key: str | None = None) -> httpx.Client:
+    """A client that waits longer than any answer is held back, and follows no redirect.
+
+    With a key each request names one owner, so that answers are those of a control plane that has no others.
+    """
+    if key is None:
+        return httpx.Client(base_url=url, timeout=40.0, trust_env=False)
+    headers = {"Authorization": f"Bearer {key}"}
+    hooks = {"request": [_name_owner]}
+    return httpx.Client(base_url=url, timeout=40.0, trust_env=False, headers=headers, event_hooks=hooks)
+
+
+def _name_owner(request: httpx.Request) -> None:
+    request.url = request.url.copy_merge_params({"owner": "default"})
 
 
 @pytest.fixture(scope="module")
-def conformance_client(control_plane: str) -> Iterator[httpx.Client]:
-    with client(control_plane) as http:
+def control_plane_key() -> str | None:
+    """The key to show: of an admin called ``ann``. None for a control plane without keys."""
+    return os.environ.get("STATEOUS_KEY")
+
+
+@pytest.fixture(scope="module")
+def conformance_client(control_plane: str, control_plane_key: str | None) -> Iterator[httpx.Client]:
+    with client(control_plane, control_plane_key) as http:
         yield http
 
 

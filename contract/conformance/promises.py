@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from conformance.peer import Peer, conformance_client, peer
+from conformance.peer import Peer, conformance_client, control_plane_key, peer
 
-__all__ = ["conformance_client", "peer"]  # and every promise, put there by its decorator
+__all__ = ["conformance_client", "control_plane_key", "peer"]  # and every promise, put there by its decorator
 
 
 def promise(test: Any) -> Any:

@@ -14,6 +14,7 @@ from stateous_control.http import durable, house, people, tasks, tokens
 from stateous_control.http.answers import Answer
 from stateous_control.http.calls import Call, no_such_path
 from stateous_control.http.door import Door, Endpoint, Handler
+from stateous_control.http.rights import OPEN_PATHS
 
 
 class _Digits(Convertor[str]):
@@ -90,7 +91,8 @@ def make_app(door: Door) -> ASGIApp:
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         # The router redirects before anybody is asked for a key; with keys there is no such path instead.
-        is_redirect = door.keyring is not None and door.keyring.is_on and scope["path"].endswith("/")
-        await (nowhere if is_redirect else router)(scope, receive, send)
+        is_keyed = door.keyring is not None and door.keyring.is_on
+        is_redirect = scope["path"].endswith("/") and scope["path"].rstrip("/") not in OPEN_PATHS
+        await (nowhere if is_keyed and is_redirect else router)(scope, receive, send)
 
     return app

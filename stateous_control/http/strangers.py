@@ -15,7 +15,6 @@ from stateous_contract.codes import Code, Refused
 
 from stateous_control.http.calls import Call
 
-
 _OURS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 """By far the most common names of this machine; the others are looked at more closely."""
 

@@ -104,3 +104,20 @@ def test_limits_are_described_as_they_are() -> None:
 )
 def test_an_answer_that_is_not_described_is_told(method: str, path: str, status: int, body: Any) -> None:
     assert answer_fault(method, path, status, body)
+
+
+def test_every_operation_but_two_asks_for_a_key_and_says_how_it_refuses() -> None:
+    described = document()
+    open_to_all = {
+        path for path, item in described["paths"].items() if item.get("get", {}).get("security") == []
+    }
+    refusals = {
+        path: {"401", "403", "429"} - operation["responses"].keys()
+        for path, item in described["paths"].items()
+        for method, operation in item.items()
+        if method != "parameters" and path not in open_to_all
+    }
+
+    assert described["security"] == [{"key": []}]
+    assert open_to_all == {"/health", "/ready"}
+    assert set().union(*refusals.values()) == set()
