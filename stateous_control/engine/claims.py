@@ -9,8 +9,9 @@ is cancelled leaves no half-done claim behind.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Final
 
 from stateous_contract.codes import Refused
@@ -70,6 +71,10 @@ class Desk:
             claim.looks = 0
         self._is_woken = True
         self._woken.set()
+
+    def came(self, queue: Queue, ready_at: datetime) -> None:
+        """Take in that work of this queue is ready since `ready_at`."""
+        self._granting.came(queue, ready_at)
 
     async def run(self) -> None:
         """Serve claims until nobody is left."""
@@ -207,6 +212,12 @@ class Claims:
         for desk in self._desks.values():
             if desk.claims and not desk.queues.isdisjoint(queues):
                 desk.wake()
+
+    def came(self, oldest: Mapping[Queue, datetime]) -> None:
+        """Take in since when the work that came is ready: no look begins behind it."""
+        for desk in self._desks.values():
+            for queue in desk.queues & oldest.keys():
+                desk.came(queue, oldest[queue])
 
     def ready_in(self, queue: Queue, delay_s: float) -> None:
         """Wake those who then wait for `queue`, once the delay is over."""

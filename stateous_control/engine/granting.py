@@ -101,7 +101,7 @@ def claim_of(request: ClaimRequest, is_gone: IsGone, wait_until: float, access: 
 
 
 class Granting:
-    """Hands out the work of one set of queues; it remembers where each of them begins.
+    """Hands out the work of one set of queues; it remembers where each of them begins, and is told what comes before.
 
     Args:
         pool: the database. lease_s: how long a grant is held without a heartbeat.
@@ -115,6 +115,16 @@ class Granting:
         self._access = access
         self._heads: dict[tuple[str, str], datetime] = {}
         self._heads_until = 0.0
+        self._came: dict[tuple[str, str], datetime] = {}
+
+    def came(self, queue: tuple[str, str], ready_at: datetime) -> None:
+        """Take in that a task of this queue is ready since `ready_at`; a resume gives a task its old place back."""
+        self._came[queue] = min(ready_at, self._came.get(queue, ready_at))
+        self._lower(queue, ready_at)
+
+    def _lower(self, queue: tuple[str, str], ready_at: datetime) -> None:
+        if ready_at < self._heads.get(queue, LONG_AGO):
+            self._heads[queue] = ready_at
 
     async def hand_out(self, claims: Sequence[Claim]) -> Handed:
         """Serve claims of the same states in one transaction."""
@@ -193,10 +203,13 @@ class Granting:
             ready = await self._pick_since(session, claims, self._heads)
             if ready:
                 return ready
+        self._came = {}  # what comes while this look is under way, it may not have seen
         ready = await self._pick_since(session, claims, {})
         self._heads = {}
         for one in ready:
             self._heads.setdefault((one.row["owner"], one.state), one.row["ready_at"])
+        for queue, ready_at in self._came.items():
+            self._lower(queue, ready_at)
         is_slow = clock() - began > SLOW_LOOK_S
         self._heads_until = clock() + WHOLE_LOOK_EVERY_S if is_slow else 0.0
         return ready

@@ -8,7 +8,8 @@ a look of the backstop, nothing else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
@@ -26,12 +27,17 @@ PAYLOAD_BYTES_MAX: Final = 7_000
 
 
 class Notice(msgspec.Struct, array_like=True):
-    """What one control plane tells the others. `ended` names request ids of claims that were withdrawn."""
+    """What one control plane tells the others.
+
+    `ended` names request ids of claims that were withdrawn; `older` says since when, in seconds of the epoch, work is
+    ready that has its old place back.
+    """
 
     plane: str
     ready: list[Queue] = []
     later: list[tuple[Queue, float]] = []
     ended: list[tuple[str, str, str, str]] = []
+    older: list[tuple[Queue, float]] = []
 
 
 class Notices:
@@ -51,32 +57,30 @@ class Notices:
         self._ready: set[Queue] = set()
         self._later: dict[Queue, float] = {}
         self._ended: set[tuple[str, str, str, str]] = set()
+        self._older: dict[Queue, float] = {}
         self._is_due = asyncio.Event()
 
     def committed(self, book: Book) -> None:
         """Tell of the tasks that a transaction made ready."""
-        self.tell(
-            (
-                (book.tokens[task.token_id].owner, task.state),
-                max(0.0, (task.ready_at - book.now).total_seconds()),
-            )
-            for task in book.tasks.values()
-            if task.ready_at is not None and (task.is_new or task.is_changed)
-            if task.current_state is not TaskState.RUNNING
-        )
-
-    def tell(self, works: Iterable[tuple[Queue, float]]) -> None:
-        """Tell of work by queue and seconds until it is ready."""
-        ready: set[Queue] = set()
-        for queue, delay_s in works:
-            if delay_s <= 0:
-                ready.add(queue)
+        oldest: dict[Queue, datetime] = {}
+        soonest: dict[Queue, datetime] = {}
+        for task in book.tasks.values():
+            if task.ready_at is None or task.current_state is TaskState.RUNNING:
                 continue
+            if task.is_new or task.is_changed:
+                kind = oldest if task.ready_at <= book.now else soonest
+                queue = (book.tokens[task.token_id].owner, task.state)
+                kind[queue] = min(task.ready_at, kind.get(queue, task.ready_at))
+        for queue, ready_at in soonest.items():
+            delay_s = (ready_at - book.now).total_seconds()
             self._claims.ready_in(queue, delay_s)
             self._later[queue] = min(delay_s, self._later.get(queue, delay_s))
-        if ready:
-            self._claims.ready(ready)
-            self._ready |= ready
+        if oldest:
+            self._claims.came(oldest)
+            self._claims.ready(oldest)
+            self._ready |= oldest.keys()
+            # Only what has its old place back may lie before a place where a look begins.
+            self._older |= {queue: at.timestamp() for queue, at in oldest.items() if at < book.now}
         self._send()
 
     def tell_ended(self, scope: str, supervisor: str, instance: str, request: str) -> None:
@@ -93,6 +97,7 @@ class Notices:
             return
         if notice.plane == self._plane:
             return
+        self._claims.came({queue: datetime.fromtimestamp(at, UTC) for queue, at in notice.older})
         self._claims.ready(notice.ready)
         for queue, delay_s in notice.later:
             self._claims.ready_in(queue, min(delay_s, 3600.0))
@@ -116,16 +121,18 @@ class Notices:
             self._ready.clear()
             self._later.clear()
             self._ended.clear()
+            self._older.clear()
         elif self._ready or self._later or self._ended:
             self._is_due.set()
 
     def _take(self) -> Iterator[str]:
         """Cut what has gathered into payloads that fit: a NOTIFY of 8000 bytes is refused."""
         ready, later, ended = sorted(self._ready), list(self._later.items()), list(self._ended)
-        self._ready, self._later, self._ended = set(), {}, set()
-        while ready or later or ended:
-            part = Notice(self._plane, ready[:20], later[:20], ended[:4])
-            del ready[:20], later[:20], ended[:4]
+        older = list(self._older.items())
+        self._ready, self._later, self._ended, self._older = set(), {}, set(), {}
+        while ready or later or ended or older:
+            part = Notice(self._plane, ready[:20], later[:20], ended[:4], older[:5])
+            del ready[:20], later[:20], ended[:4], older[:5]
             text = msgspec.json.encode(part)
             if len(text) <= PAYLOAD_BYTES_MAX:
                 yield text.decode()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from datetime import datetime
 
 import pytest
-from control.engine.planes import DOCUMENT, ask, graph, held_by_another, plane, queue, sql
+from control.engine.planes import DOCUMENT, ask, graph, held_by_another, ids, plane, queue, sql
 from stateous_contract.codes import Code, Refused
 from stateous_contract.messages import HeartbeatRequest
 
@@ -242,7 +243,7 @@ async def test_claims_stay_quick_behind_a_queue_that_nobody_serves_and_dead_entr
 async def test_a_slow_look_at_the_head_of_the_queue_is_not_repeated_at_every_claim(
     database: str, monkeypatch
 ) -> None:
-    """BH-012: the next looks begin where the last whole one found the first task, and still find older ones."""
+    """BH-012: the next looks begin where the last whole one found the first task."""
     from stateous_control.engine import granting
 
     monkeypatch.setattr(granting, "SLOW_LOOK_S", 0.0)
@@ -253,3 +254,31 @@ async def test_a_slow_look_at_the_head_of_the_queue_is_not_repeated_at_every_cla
         later = await one.claim(ask("coding", max=4))
         last = await one.claim(ask("coding"))
     assert [grant.task for grant in (*first, *later, *last)] == list(range(1, 11))
+
+
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+async def test_a_resumed_task_has_its_old_place_back_at_once_however_slow_looks_are(
+    database: str, monkeypatch, is_elsewhere: bool
+) -> None:
+    """BH-012: no look begins behind work that a resume gave its old place, here or at another control plane."""
+    from stateous_control.engine import granting
+
+    monkeypatch.setattr(granting, "SLOW_LOOK_S", -1.0)
+    monkeypatch.setattr(granting, "WHOLE_LOOK_EVERY_S", 3600.0)
+    async with plane(database) as one, plane(database) as two:
+        while not one._notices.listener.is_listening:
+            await asyncio.sleep(0.01)
+        one._notices.others = two._notices.others = 1
+        await queue(database, 6)
+        await one.pause("T-1")
+        assert ids(await one.claim(ask("coding"))) == [2]
+        await (two if is_elsewhere else one).resume("T-1")
+        (desk,) = one._claims._desks.values()
+        async with asyncio.timeout(20):
+            while desk._granting._heads["default", "coding"] > await ready_at(database, 1):
+                await asyncio.sleep(0.01)
+        assert ids(await one.claim(ask("coding", max=2))) == [1, 3]
+
+
+async def ready_at(url: str, task: int) -> datetime:
+    return (await sql(url, "SELECT ready_at FROM tasks WHERE id = $1", task))[0]["ready_at"]
