@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check prove bench
+.PHONY: help demo test check docs prove bench
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -26,6 +26,10 @@ check: $(READY) ## Check what needs no running: style, types, walls
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(READY) ## Write anew the pages that are written from tables and tests
+	PYTHONPATH=tests:contract $(BIN)/python -m house.states_page
+	PYTHONPATH=tests:contract $(BIN)/python -m house.requirements_page
 
 prove: $(READY) ## Run the long counts
 	$(BIN)/pytest -m prove --timeout 3600

@@ -207,7 +207,7 @@ def test_a_withdrawn_claim_stops_waiting(peer: Peer) -> None:
 
 @promise
 def test_an_ended_lease_is_a_failed_attempt(peer: Peer) -> None:
-    """S3-26, S3-74 … S3-76."""
+    """S3-26, S3-74, S3-75, S3-76."""
     if peer.lease_s > 5:
         pytest.skip(
             f"this control plane's leases are {peer.lease_s:g} s; serve it with 5 s or less to see one end"

@@ -1,6 +1,6 @@
 """Writes `docs/reference/states.md` from the tables of `stateous_contract.states`.
 
-``python tests/house/states_page.py`` writes it anew; a test fails when the page and the tables disagree.
+``make docs`` writes it anew; a test fails when the page and the tables disagree.
 """
 
 from __future__ import annotations

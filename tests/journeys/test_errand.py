@@ -44,7 +44,7 @@ def test_a_routine_that_raises_is_tried_again(folder: Path, plane: ControlPlaneC
 
 
 def test_the_last_failure_is_the_event_error(folder: Path, plane: ControlPlaneClient) -> None:
-    """S3-36, S3-38, S3-39: retries are 2, so there are three attempts."""
+    """S3-36, S3-38, S3-39, S3-71: retries are 2, so there are three attempts, and the routine ran in each."""
     plane.start("over", fails=3)
 
     plane.until("over", state="rescue")

@@ -112,7 +112,7 @@ async def test_a_task_that_is_ready_later_is_not_given_out_before(database: str)
 
 
 async def test_the_same_request_id_brings_the_same_set_again(database: str) -> None:
-    """S3-13 to S3-16: same tasks and attempts, lease renewed, no new line, no second task."""
+    """S3-13, S3-14, S3-15, S3-16: same tasks and attempts, lease renewed, no new line, no second task."""
     async with plane(database) as one:
         await queue(database, 5)
         request = ask("coding", max=3)

@@ -280,21 +280,26 @@ async def test_a_question_nobody_asked_is_not_found(database: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "statement",
+    ("statement", "by"),
     [
-        "UPDATE tasks SET current_state = 'asleep'",
-        "UPDATE questions SET status = 'answered', answered_at = now()",
-        "UPDATE questions SET status = 'answered', answer = '1'",
-        "UPDATE questions SET status = 'perhaps'",
-        "INSERT INTO questions (id, task_id, key, occurrence, data, attempt, expires_at) SELECT 99, task_id, 'other', 1, '1', 1, now() FROM questions",
+        ("UPDATE tasks SET current_state = 'asleep'", "tasks_current_state_check"),
+        ("UPDATE questions SET status = 'answered', answered_at = now()", "questions_answered_has_answer"),
+        ("UPDATE questions SET status = 'answered', answer = '1'", "questions_answered_has_time"),
+        ("UPDATE questions SET status = 'perhaps'", "questions_status_check"),
+        (
+            "INSERT INTO questions (id, task_id, key, occurrence, data, attempt, expires_at) SELECT 99, task_id, 'other', 1, '1', 1, now() FROM questions",
+            "questions_open",
+        ),
     ],
-    ids=["S1-12", "S1-62", "S1-63", "S1-64", "one open question a task"],
+    ids=["unknown state", "no answer", "no time", "unknown status", "one open question a task"],
 )
-async def test_the_database_refuses_what_must_not_be(database: str, statement: str) -> None:
+async def test_the_database_refuses_what_must_not_be(database: str, statement: str, by: str) -> None:
+    """S1-12, S1-62, S1-63, S1-64."""
     async with plane(database) as one:
         await ask(one, (await start_and_claim(one)).task)
-    with pytest.raises(asyncpg.IntegrityConstraintViolationError):
+    with pytest.raises(asyncpg.IntegrityConstraintViolationError) as refused:
         await sql(database, statement)
+    assert refused.value.constraint_name == by
 
 
 async def test_a_task_that_is_made_by_hand_begins_at_generation_one(database: str) -> None:
