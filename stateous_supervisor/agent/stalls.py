@@ -85,7 +85,7 @@ class Stalls:
             # Work may have come to it already, and silenced it before its first pulse.
             self._heard_at = self._heard_at or anyio.current_time()
         while is_there():
-            await anyio.sleep(LOOK_S)
+            await anyio.sleep(self._until_late(anyio.current_time()))
             now = anyio.current_time()
             heard_at = self._heard_at
             if heard_at is None or now - heard_at < SILENT_S:
@@ -95,6 +95,12 @@ class Stalls:
                 if self._heard_at == heard_at and is_there():
                     self._warn(now, "host", hang and hang.place, self._owners(hang.frames if hang else ()))
         self.paused = ()
+
+    def _until_late(self, now: float) -> float:
+        """Return the seconds until its silence would be one: an idle agent wakes for nothing else."""
+        if self._heard_at is None:
+            return LOOK_S
+        return max(LOOK_S, self._heard_at + SILENT_S - now)
 
     def _is_due(self, now: float, since: float, states: Collection[str]) -> bool:
         """Note that it hangs, and return whether it is time to say so."""
