@@ -22,6 +22,7 @@ REMEMBERED_MAX: Final = 10_000
 @dataclass(slots=True)
 class _Heard:
     states: tuple[str, ...]
+    version: str | None = None
     written_at: float = float("-inf")
     is_news: bool = True
 
@@ -34,19 +35,25 @@ class Attendance:
         self._heard: dict[tuple[str, str, str], _Heard] = {}
 
     def hear(
-        self, name: str, instance: str | None, states: Iterable[str] = (), *, scope: str = DEFAULT_OWNER
+        self,
+        name: str,
+        instance: str | None,
+        states: Iterable[str] = (),
+        *,
+        scope: str = DEFAULT_OWNER,
+        version: str | None = None,
     ) -> None:
-        """Note a request of a supervisor; a claim tells its states, a beat does not."""
+        """Note a request of a supervisor; a claim tells its states and its version, a beat does not."""
         process = (name, instance or "", scope)
         served = tuple(sorted(set(states)))
         known = self._heard.get(process)
         if known is None:
             if len(self._heard) >= REMEMBERED_MAX:
                 self._heard.clear()
-            self._heard[process] = _Heard(served)
+            self._heard[process] = _Heard(served, version)
             return
-        if served and served != known.states:
-            known.states = served
+        if (served and served != known.states) or (version is not None and version != known.version):
+            known.states, known.version = served or known.states, version or known.version
             known.written_at = float("-inf")
         known.is_news = True
 
@@ -65,6 +72,7 @@ class Attendance:
             [instance for _, instance, _ in due],
             ["\n".join(heard.states) for heard in due.values()],
             [scope for _, _, scope in due],
+            [heard.version for heard in due.values()],
         )
         await self._pool.run(lambda session: session.fetch(statements.attend, *columns), Mode.BEAT)
         for heard in due.values():

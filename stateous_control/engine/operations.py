@@ -255,9 +255,12 @@ class ControlPlane:
 
     # Work.
 
-    async def claim(self, request: ClaimRequest, is_gone: IsGone = lambda: False) -> list[Grant]:
+    async def claim(
+        self, request: ClaimRequest, is_gone: IsGone = lambda: False, *, version: str | None = None
+    ) -> list[Grant]:
         """Give out work; an empty list is the 204. Waits up to ``request.wait`` seconds where nothing is ready.
 
+        `version` is that of the agent that asks, where it tells one; it is shown to people and decides nothing.
         Answers at once when `begin_stop` was called. Nothing is granted once `is_gone` tells that the client left.
         Cancelling the call takes its claim out of the queue.
         """
@@ -265,7 +268,9 @@ class ControlPlane:
         self._access.check_states(request.states)
         self._counted["claims"] += 1
         scope = self._access.scope
-        self._attendance.hear(request.supervisor, request.instance, request.states, scope=scope)
+        self._attendance.hear(
+            request.supervisor, request.instance, request.states, scope=scope, version=version
+        )
         if request.withdraw:
             await self._withdraw(request)
             return []

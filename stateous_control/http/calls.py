@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -21,6 +22,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 _LENGTH_DIGITS_MAX: Final = 18
+_AGENT: Final = re.compile(r"stateous-supervisor/([A-Za-z0-9.+_!-]{1,64})(?: |$)", re.ASCII)
 
 
 class Gone(Exception):
@@ -72,6 +74,12 @@ class Call:
             if key == name:
                 return str(value.decode("latin-1"))
         return None
+
+    @property
+    def agent_version(self) -> str | None:
+        """The version of the agent that asks, from its User-Agent; None for other programs, and libraries."""
+        found = _AGENT.match(self.header(b"user-agent") or "")
+        return None if found is None else found[1]
 
     @property
     def task(self) -> int:

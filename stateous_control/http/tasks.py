@@ -20,17 +20,17 @@ async def claim(plane: ControlPlane, call: Call) -> Answer:
     if request.withdraw and request.request is None:
         raise Refused(Code.INVALID_ARGUMENT, "'withdraw' needs 'request', the id of the claim to take back")
     async with call.watched() as watcher:
-        grants = await _claim_unless_gone(plane, request, watcher)
+        grants = await _claim_unless_gone(plane, request, watcher, call.agent_version)
     if not grants:
         return NOTHING
     return answer(grants[0]) if request.max is None else answer(Grants(tasks=grants))
 
 
 async def _claim_unless_gone(
-    plane: ControlPlane, request: ClaimRequest, watcher: asyncio.Task[None]
+    plane: ControlPlane, request: ClaimRequest, watcher: asyncio.Task[None], version: str | None
 ) -> list[Grant]:
     """Claim, and stop claiming when the client has left: a dead agent's poll must not take work."""
-    claiming = asyncio.ensure_future(plane.claim(request, watcher.done))
+    claiming = asyncio.ensure_future(plane.claim(request, watcher.done, version=version))
     try:
         await asyncio.wait((claiming, watcher), return_when=asyncio.FIRST_COMPLETED)
         if not claiming.done():

@@ -50,11 +50,12 @@ DELETE FROM supervisors WHERE last_seen < clock_timestamp() - interval '7 days';
 
 -- name: attend
 -- Note when supervisors were last heard, what they serve, and their version.
-INSERT INTO supervisors (name, instance, states, scope, last_seen)
-SELECT a.name, a.instance, string_to_array(a.states, chr(10)), a.scope, clock_timestamp()
-FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS a (name, instance, states, scope)
+INSERT INTO supervisors (name, instance, states, scope, version, last_seen)
+SELECT a.name, a.instance, string_to_array(a.states, chr(10)), a.scope, a.version, clock_timestamp()
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[]) AS a (name, instance, states, scope, version)
 ORDER BY a.name, a.instance, a.scope
 ON CONFLICT (name, instance, scope) DO UPDATE SET last_seen = excluded.last_seen,
+  version = coalesce(excluded.version, supervisors.version),
   states = CASE WHEN excluded.states = '{}' THEN supervisors.states ELSE excluded.states END;
 
 -- name: notify

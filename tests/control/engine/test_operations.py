@@ -121,6 +121,22 @@ async def test_supervisors_are_listed_with_what_they_hold_and_twins_are_marked(d
     ]
 
 
+async def test_supervisors_are_listed_with_the_version_that_their_claims_tell(database: str) -> None:
+    """A beat, and a claim that tells none, leave it as it is; a newer agent under the same name shows at once."""
+    async with plane(database) as one:
+        for version in ("1.0", None, "1.1"):
+            await one.claim(ask("coding"), version=version)
+            await one.heartbeat(HeartbeatRequest(supervisor="box", instance="i1", tasks=[]))
+            await one._attendance.write()
+        await one.claim(ask("coding", supervisor="other"))
+        await one._attendance.write()
+        async with plane(database) as two:
+            await two.heartbeat(HeartbeatRequest(supervisor="box", instance="i1", tasks=[]))
+            await two._attendance.write()
+        views = await one.supervisors()
+    assert [(view.name, view.version) for view in views] == [("box", "1.1"), ("other", None)]
+
+
 async def test_an_idle_supervisor_that_polls_writes_its_row_once_in_ten_seconds(database: str) -> None:
     async with plane(database) as one:
         for _ in range(5):

@@ -35,6 +35,7 @@ class SilentPlane(ControlPlane):
         self.asked: list[tuple[str, Any]] = []
         self.stop = asyncio.Event()
         self.cancelled = 0
+        self.versions: list[str | None] = []
         self.was_gone: list[bool] = []
         self.raises: BaseException | None = None
 
@@ -73,8 +74,15 @@ class SilentPlane(ControlPlane):
         self._note("fire", (name, event, payload, asked))
         return self.view(name), False
 
-    async def claim(self, request: ClaimRequest, is_gone: Callable[[], bool] = lambda: False) -> list[Grant]:
+    async def claim(
+        self,
+        request: ClaimRequest,
+        is_gone: Callable[[], bool] = lambda: False,
+        *,
+        version: str | None = None,
+    ) -> list[Grant]:
         self._note("claim", request)
+        self.versions.append(version)
         if request.wait:
             try:
                 await asyncio.wait_for(self.stop.wait(), request.wait)

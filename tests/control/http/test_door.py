@@ -269,6 +269,27 @@ def wait_until(condition) -> None:
         time.sleep(0.005)
 
 
+@pytest.mark.parametrize(
+    ("agent", "version"),
+    [
+        ("stateous-supervisor/0.3.1", "0.3.1"),
+        ("stateous-supervisor/0.4.0rc1+local (box)", "0.4.0rc1+local"),
+        ("python-httpx/0.28.1", None),
+        ("stateous-supervisor/", None),
+        ("stateous-supervisor/" + "9" * 65, None),
+        ("stateous-supervisor/<b>", None),
+        ("", None),
+    ],
+)
+def test_a_claim_tells_the_version_of_the_agent_and_of_no_library(
+    running: Running, agent: str, version: str | None
+) -> None:
+    running.plane.versions.clear()
+    body = {"supervisor": "box", "states": ["coding"]}
+    assert running.http.post("/tasks/claim", json=body, headers={"user-agent": agent}).status_code == 204
+    assert running.plane.versions == [version]
+
+
 def test_accepted_connections_send_at_once(running: Running) -> None:
     """Without TCP_NODELAY an answer waits 40 ms for the peer's acknowledgement."""
     running.http.get("/health")
