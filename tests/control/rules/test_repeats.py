@@ -107,7 +107,7 @@ def said(**parts: Any) -> str:
         {"attempt": 7},
         {"instance": "i2"},
     ],
-    ids=str,
+    ids="+".join,
 )
 def test_absent_null_and_empty_parts_are_the_same(other: dict[str, Any]) -> None:
     assert said(**other) == said()
@@ -136,7 +136,7 @@ def test_the_way_of_writing_makes_no_difference() -> None:
         {"payload": None, "context": Raw(b'{"a":1}')},
         {"schedules": [Schedule(event="e", after="1s")]},
     ],
-    ids=str,
+    ids="+".join,
 )
 def test_other_content_has_another_digest(other: dict[str, Any]) -> None:
     base = {"payload": Raw(b'{"a":1}')}
