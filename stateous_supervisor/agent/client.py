@@ -1,20 +1,22 @@
 """The one door to httpx: one client for all calls, and what an answer is before anybody reads it.
 
 It knows paths and bytes, not messages. A redirect is never followed (a POST would become a GET, a key would
-travel), an answer is read up to a limit, every call has a total deadline. A keep-alive connection that the
-server closed under a request costs one repeat at once (BH-034); all calls of the agent can bear being sent
-twice.
+travel), an answer is read up to a limit, every call has a total deadline. A connection that broke under a
+request costs one repeat at once, on a new one (BH-034); all calls of the agent can bear being sent twice.
+Connections are kept for `age_max_s` at most, so that a name is resolved again that often (A-50).
 """
 
 from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
 
+from stateous_supervisor.agent import tls
 from stateous_supervisor.agent.faults import Denied, PeerViolation, Unreachable
 
 if TYPE_CHECKING:
@@ -22,10 +24,13 @@ if TYPE_CHECKING:
 
 CONNECTIONS_MAX: Final = 16
 URLS_MAX: Final = 8
+AGE_MAX_S: Final = 30.0
+CONNECT_S: Final = 10.0
 KEEPALIVE_S: Final = 4.0  # below the 5 s after which uvicorn closes an idle connection
 ERROR_BYTES_MAX: Final = 65_536
 NO_ANSWER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 DENIED: Final = frozenset({401, 403})
+PROXY_DENIED: Final = 407
 
 
 class Answer(NamedTuple):
@@ -62,30 +67,50 @@ class Client:
         self._headers = {"user-agent": product, "accept": "application/json", "accept-encoding": "identity"}
         self._transport = transport
         self._options = options or {}
-        self._http: httpx.AsyncClient | None = None
+        self._pool: _Pool | None = None
+        self._retired: list[_Pool] = []
+        self._out: set[anyio.CancelScope] = set()
         self._urls: dict[str, httpx.URL] = {}
+        self.age_max_s = AGE_MAX_S
 
     def _open(self) -> httpx.AsyncClient:
-        """Make the client at the first call: httpx is imported while the host loads the folder."""
+        """Make a client: httpx is imported at the first call, while the host loads the folder."""
         import httpx
 
         connections = CONNECTIONS_MAX
+        proxy, context = self._options.get("proxy"), self._options.get("verify", True)
+        if proxy is not None and proxy.startswith("https://"):
+            proxy = httpx.Proxy(proxy, ssl_context=context)
         return httpx.AsyncClient(
             transport=self._transport,
-            timeout=None,  # noqa: S113  each call has a total deadline instead
+            timeout=httpx.Timeout(None, connect=CONNECT_S),  # each call has a total deadline besides
             follow_redirects=False,
+            trust_env=False,  # what the variables say about proxies is decided by `proxies`, once
             limits=httpx.Limits(
                 max_connections=connections,
                 max_keepalive_connections=connections,
                 keepalive_expiry=KEEPALIVE_S,
             ),
             headers=self._headers,
-            **self._options,
+            verify=context,
+            proxy=proxy,
         )
 
     async def close(self) -> None:
-        if self._http is not None:
-            await self._http.aclose()
+        self._retire()
+        for pool in self._retired:
+            await pool.http.aclose()
+        self._retired.clear()
+
+    def key(self) -> str | None:
+        """Return the key that the next call shows."""
+        return self._key()
+
+    def drop(self) -> None:
+        """Give up all connections, as after a suspend; what is in flight is sent again on new ones (A-33)."""
+        self._retire()
+        for scope in self._out:
+            scope.cancel()
 
     async def call(
         self, method: str, path: str, body: bytes | None = None, *, deadline_s: float, bytes_max: int
@@ -97,21 +122,55 @@ class Client:
             PeerViolation: a redirect, or a body beyond `bytes_max`.
             Denied: 401 or 403.
         """
-        if self._http is None:
-            self._http = self._open()
         import httpx
 
         # The connection broke under the request: as likely as not it was closed while it was idle.
-        broken = (httpx.ReadError, httpx.WriteError, httpx.CloseError, httpx.RemoteProtocolError)
+        # An alert of TLS after the handshake comes as OpenSSL's own error, past httpx.
+        closed = (httpx.ReadError, httpx.WriteError, httpx.CloseError, httpx.RemoteProtocolError)
+        broken = (*closed, ssl.SSLError, _Dropped)
         try:
             with anyio.CancelScope(deadline=anyio.current_time() + deadline_s):
                 try:
-                    return await self._send(self._http, method, path, body, bytes_max)
+                    return await self._try(method, path, body, bytes_max)
                 except broken:
-                    return await self._send(self._http, method, path, body, bytes_max)
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+                    self._retire()
+                    return await self._try(method, path, body, bytes_max)
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError, _Dropped) as error:
+            self._retire()
             raise Unreachable(f"{self._url}{path} cannot be reached: {_describe(error)}") from None
+        self._retire()  # it may be an address where nobody is any more
         raise Unreachable(f"{self._url}{path} did not answer within {deadline_s:g} s")
+
+    async def _try(self, method: str, path: str, body: bytes | None, bytes_max: int) -> Answer:
+        pool = await self._pool_of_now()
+        pool.calls += 1
+        try:
+            with anyio.CancelScope() as scope:
+                self._out.add(scope)
+                return await self._send(pool.http, method, path, body, bytes_max)
+            raise _Dropped("the connection was given up")
+        finally:
+            self._out.discard(scope)
+            pool.calls -= 1
+
+    async def _pool_of_now(self) -> _Pool:
+        """Return connections that are young enough; older ones end with their last call."""
+        now = anyio.current_time()
+        if self._pool is not None and now - self._pool.born_at >= self.age_max_s:
+            self._retire()
+        for pool in [pool for pool in self._retired if pool.calls == 0]:
+            self._retired.remove(pool)
+            with anyio.CancelScope(shield=True):
+                await pool.http.aclose()
+        if self._pool is None:
+            self._pool = _Pool(self._open(), now)
+        return self._pool
+
+    def _retire(self) -> None:
+        """Let the next call begin with connections, and a name, of its own."""
+        if self._pool is not None:
+            self._retired.append(self._pool)
+            self._pool = None
 
     async def _send(
         self, http: httpx.AsyncClient, method: str, path: str, body: bytes | None, bytes_max: int
@@ -128,6 +187,11 @@ class Client:
             is_json = "json" in response.headers.get("content-type", "")
             limit = bytes_max if response.status_code < 400 else ERROR_BYTES_MAX
             body = await self._read(path, response, limit)
+            if response.status_code in DENIED:
+                sentence = (
+                    f"{self._url}{path} answered {response.status_code}: the key is missing or not accepted"
+                )
+                raise Denied(sentence, body=body)
             return Answer(response.status_code, body, is_json, response.headers.get("date", ""))
         finally:
             await response.aclose()
@@ -143,11 +207,11 @@ class Client:
 
     def _judge(self, path: str, response: httpx.Response) -> None:
         status = response.status_code
+        if status == PROXY_DENIED:
+            raise Unreachable(f"{self._url}{path} answered 407: the proxy asks for a name and a password")
         if status in NO_ANSWER:
-            asked_s = _seconds(response.headers.get("retry-after"))
+            asked_s = seconds_of(response.headers.get("retry-after"), response.headers.get("date"))
             raise Unreachable(f"{self._url}{path} answered {status}", asked_s=asked_s)
-        if status in DENIED:
-            raise Denied(f"{self._url}{path} answered {status}: the key is missing or not accepted")
         if 300 <= status < 400 or status < 200:
             where = response.headers.get("location", "elsewhere")
             raise PeerViolation(f"{self._url}{path} answered {status} to {where[:200]}; it is not followed")
@@ -181,18 +245,46 @@ def options_for(
     """
     is_plain = url.startswith("http://") and (proxy is None or proxy.startswith("http://"))
     if is_plain:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    else:
-        context = ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
-        if client_cert is not None:
-            context.load_cert_chain(client_cert, client_key)
+        return {"verify": ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), "proxy": proxy}
+    context = tls.context_for(ca_file=ca_file, client_cert=client_cert, client_key=client_key)
     return {"verify": context, "proxy": proxy}
 
 
-def _seconds(retry_after: str | None) -> float | None:
-    """Return what a `Retry-After` of seconds asks for; its form as a date is not worth a clock."""
-    return float(retry_after) if retry_after is not None and retry_after.strip().isdigit() else None
+def seconds_of(retry_after: str | None, date: str | None) -> float | None:
+    """Return what a `Retry-After` asks for: a number of seconds, or a date, compared with the server's own clock.
+
+    None where it says nothing sensible. Our clock is not asked: it may be wrong (BH-011).
+    """
+    if retry_after is None:
+        return None
+    told = retry_after.strip()
+    if told.isascii() and told.isdigit():
+        return float(told[:12])
+    try:
+        span = parsedate_to_datetime(told) - parsedate_to_datetime(date or "")
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return max(0.0, span.total_seconds())
 
 
 def _describe(error: Exception) -> str:
-    return str(error) or type(error).__name__
+    failure = tls.cause_of(error)
+    if failure is not None:
+        return tls.describe(failure)
+    # So ends, among others, a server that wants another client certificate; `doctor` tells which it is.
+    return str(error) or f"the connection broke before an answer came ({type(error).__name__})"
+
+
+class _Dropped(Exception):
+    """A call lost its connection because we gave up all of them."""
+
+
+class _Pool:
+    """Connections that were begun at about one time, and how many calls are on them."""
+
+    __slots__ = ("born_at", "calls", "http")
+
+    def __init__(self, http: httpx.AsyncClient, born_at: float) -> None:
+        self.http = http
+        self.born_at = born_at
+        self.calls = 0

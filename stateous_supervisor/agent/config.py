@@ -14,11 +14,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit, urlunsplit
 
 from stateous_supervisor.agent import folder as folders
 from stateous_supervisor.agent.faults import Exit, Fault
-from stateous_supervisor.agent.keys import KEYS, NOT_YET, ROUTINE_KEYS, Key, Plain
+from stateous_supervisor.agent.keys import KEYS, ROUTINE_KEYS, Key, Plain
 from stateous_supervisor.agent.yaml_file import BYTES_MAX, BadYaml, Node, read
 from stateous_supervisor.link.frames import Confinement
 
@@ -64,6 +63,7 @@ class Config:
     client_cert: Path | None
     client_key: Path | None
     proxy: str | None
+    no_proxy: str | None
     state_dir: Path
     drain_timeout_s: float | None
     python: str
@@ -72,16 +72,6 @@ class Config:
     log_level: str
     routines: Mapping[str, RoutineSettings]
     settings: Mapping[str, Setting] = field(repr=False)
-
-    @property
-    def without_effect(self) -> list[str]:
-        """The keys that are set and that this version does not act on."""
-        return sorted(
-            name
-            for name, setting in self.settings.items()
-            if name.rsplit(".", 1)[-1] in NOT_YET or name in NOT_YET
-            if setting.origin != "default"
-        )
 
 
 def load(folder: Path, *, flags: Mapping[str, Plain] | None = None, environment: Mapping[str, str]) -> Config:
@@ -104,6 +94,9 @@ def load(folder: Path, *, flags: Mapping[str, Plain] | None = None, environment:
     if settings["url"].value is None:
         sentence = f"{real / FILE}: 'url' is missing; it must say where the control plane is"
         raise Fault(Exit.CONFIG, sentence)
+    if settings["client_key"].value is not None and settings["client_cert"].value is None:
+        where = settings["client_key"].origin
+        raise Fault(Exit.CONFIG, f"{where}: 'client_key' is set and 'client_cert' is not; they go together")
     return _config(real, settings, routines, environment)
 
 
@@ -132,6 +125,7 @@ def _config(
         client_cert=_path(folder, get["client_cert"]),
         client_key=_path(folder, get["client_key"]),
         proxy=get["proxy"],
+        no_proxy=get["no_proxy"],
         state_dir=folder / Path(get["state_dir"]).expanduser(),
         drain_timeout_s=get["drain_timeout"],
         python=_interpreter(folder, get["python"]),
@@ -236,7 +230,8 @@ def _parse(key: Key, value: Plain, where: str, exit_code: Exit) -> object:
     try:
         return key.parse(value)
     except ValueError as error:
-        raise Fault(exit_code, f"{where} is {_show(value)}; it {error}") from None
+        shown = _show(masked(key.name, value) if isinstance(value, str) else value)
+        raise Fault(exit_code, f"{where} is {shown}; it {error}") from None
 
 
 def _must(key: Key, value: Plain) -> str:
@@ -294,7 +289,8 @@ def masked(name: str, value: object) -> str:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
-    if name != "proxy" or "@" not in str(value):
-        return str(value)
-    parts = urlsplit(str(value))
-    return urlunsplit(parts._replace(netloc="***@" + parts.netloc.rpartition("@")[2]))
+    text = str(value)
+    if name != "proxy" or "@" not in text:
+        return text
+    scheme, slashes, rest = text.partition("://") if "://" in text else ("", "", text)
+    return f"{scheme}{slashes}***@{rest.rpartition('@')[2]}"

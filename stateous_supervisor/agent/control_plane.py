@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 from msgspec import Raw
 from stateous_contract import limits
+from stateous_contract.codes import Code
 from stateous_contract.messages import (
     ClaimRequest,
     Grant,
@@ -28,8 +29,8 @@ from stateous_contract.messages import (
 
 from stateous_supervisor.agent import reports
 from stateous_supervisor.agent.assignment import Identity
-from stateous_supervisor.agent.client import Answer, Client
-from stateous_supervisor.agent.faults import PeerViolation, Refused
+from stateous_supervisor.agent.client import AGE_MAX_S, Answer, Client
+from stateous_supervisor.agent.faults import Denied, PeerViolation, Refused
 
 CALL_S: Final = 30.0
 CLAIM_SLACK_S: Final = 15.0
@@ -132,6 +133,7 @@ class ControlPlane:
         """
         answer = await self._client.call("GET", "/health", deadline_s=CALL_S, bytes_max=ANSWER_BYTES_MAX)
         self.terms = _terms(_read(_health, _accepted(answer)))
+        self._client.age_max_s = min(AGE_MAX_S, self.terms.heartbeat_s)
         return self.terms
 
     async def workflow(self) -> Any:
@@ -149,9 +151,12 @@ class ControlPlane:
     async def claim(self, request: ClaimRequest) -> list[Granted | BadGrant]:
         """Ask for work; an empty list means that there is none."""
         deadline_s = (request.wait or 0.0) + CLAIM_SLACK_S
-        answer = await self._client.call(
-            "POST", "/tasks/claim", _encode(request), deadline_s=deadline_s, bytes_max=CLAIM_BYTES_MAX
-        )
+        try:
+            answer = await self._client.call(
+                "POST", "/tasks/claim", _encode(request), deadline_s=deadline_s, bytes_max=CLAIM_BYTES_MAX
+            )
+        except Denied as denied:
+            raise _refused_state(denied) or denied from None
         if answer.status == 204:
             return []
         _accepted(answer)
@@ -218,6 +223,17 @@ def _accepted(answer: Answer) -> Answer:
     if refusal.code in ("not_found", "method_not_allowed"):
         raise PeerViolation(f"an answer {answer.status} {refusal.code}: this path is not served there")
     raise Refused(answer.status, refusal.code, refusal.error[:2_000])
+
+
+def _refused_state(denied: Denied) -> Refused | None:
+    """Return a refusal of one state, which is none of the key: other states are claimed on (A-15)."""
+    try:
+        refusal = _refusal.decode(denied.body)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    if refusal.code != Code.STATE_NOT_ALLOWED.wire:
+        return None
+    return Refused(403, refusal.code, refusal.error[:2_000])
 
 
 def _read(decoder: msgspec.json.Decoder[T], answer: Answer) -> T:

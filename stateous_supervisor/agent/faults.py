@@ -61,7 +61,16 @@ class PeerViolation(Unanswered):
 
 
 class Denied(Unanswered):
-    """401 or 403: who we are is not accepted. Repeated slowly; it is mended elsewhere (A-51)."""
+    """401 or 403: who we are is not accepted. Repeated slowly; it is mended elsewhere (A-51).
+
+    Args:
+        sentence: what happened.
+        body: what came with it; it may say more.
+    """
+
+    def __init__(self, sentence: str, *, body: bytes = b"") -> None:
+        super().__init__(sentence)
+        self.body = body
 
 
 class Refused(Exception):

@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 
 from stateous_contract.limits import DURATION_PATTERN, DURATION_S_MAX
 
+from stateous_supervisor.agent.proxies import parse_no_proxy, parse_proxy
+
 TASKS_MAX: Final = 100_000  # the control plane's limits say what is really served
 _HOST: Final = re.compile(r"\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -142,9 +144,12 @@ KEYS: Final = {
         Key("ca_file", PATH, None, "A file with certificates to trust in place of the system's."),
         Key("client_cert", PATH, None, "A file with the client certificate."),
         Key("client_key", PATH, None, "A file with the key of the client certificate."),
-        Key("proxy", optional(text(2048)), None, "A proxy to go through. Default: the proxy variables."),
+        Key("proxy", optional(parse_proxy), None, "A proxy to go through. Default: the proxy variables."),
         Key(
-            "no_proxy", optional(text(4096)), None, "Hosts, suffixes and networks without a proxy, by commas."
+            "no_proxy",
+            optional(parse_no_proxy),
+            None,
+            "Hosts, suffixes and networks without a proxy, by commas or spaces.",
         ),
         Key("state_dir", PATH, None, "Where outbox and journal stand. Default: below ~/.local/state."),
         Key(
@@ -216,6 +221,3 @@ ROUTINE_KEYS: Final = {
         Key("fence", flag, False, "Whether to stop the routine when its lease cannot be proven.", "false"),
     )
 }
-
-# Accepted and checked, and without an effect in this version; `run` says so when one is set.
-NOT_YET: Final = frozenset({"fence", "no_proxy"})

@@ -41,7 +41,6 @@ EVENTS: Final[Mapping[str, Row]] = {
     ),
     "supervisor.stopping": Row("info", ("reason", "running"), "a stop was asked for"),
     "supervisor.stopped": Row("info", ("duration_s", "kept", "exit_code"), "last line of the process"),
-    "config.ignored": Row("warning", ("keys",), "keys are set that this version does not act on"),
     "token.exposed": Row("warning", ("file", "mode"), "other users can read the file with the bearer key"),
     "folder.broken": Row(
         "error", ("file", "line", "error"), "a file could not be loaded; other states go on"

@@ -22,6 +22,7 @@ from stateous_supervisor.agent.faults import Exit, Fault
 from stateous_supervisor.agent.host_process import ProcessHosts
 from stateous_supervisor.agent.logs import Log, StderrLines
 from stateous_supervisor.agent.outbox import Outbox, open_outbox
+from stateous_supervisor.agent.proxies import BadProxy, proxy_for
 from stateous_supervisor.agent.stop import Stop
 from stateous_supervisor.agent.supervisor import Supervisor
 from stateous_supervisor.cli.attending import Attendance
@@ -76,8 +77,6 @@ async def _serve(given: _Given) -> Exit:
     token = token_file(config, os.environ)
     if token is not None and is_exposed(token):
         log.tell("token.exposed", file=str(token), mode=f"{token.stat().st_mode & 0o777:04o}")
-    if config.without_effect:
-        log.tell("config.ignored", keys=config.without_effect)
     supervisor = Supervisor(
         duty_of(config, is_strict=given.is_strict),
         control_plane=ControlPlane(client),
@@ -158,15 +157,16 @@ def client_for(config: Config) -> Client:
     """Return the one client.
 
     Raises:
-        Fault: certificates or the key's file cannot be read (78).
+        Fault: certificates or the key's file cannot be read, a proxy variable makes no sense (78).
     """
+    proxy = proxy_of(config)
     try:
         options = options_for(
             config.url,
             ca_file=config.ca_file,
             client_cert=config.client_cert,
             client_key=config.client_key,
-            proxy=config.proxy,
+            proxy=proxy,
         )
         token = token_file(config, os.environ)
         key = None if token is None else KeyFile(token)
@@ -175,6 +175,18 @@ def client_for(config: Config) -> Client:
         raise Fault(Exit.CONFIG, f"{where}: cannot be used: {error.strerror or error}") from None
     product = f"stateous-supervisor/{stateous_supervisor.__version__}"
     return Client(config.url, product=product, key=key or (lambda: None), options=options)
+
+
+def proxy_of(config: Config) -> str | None:
+    """Return the proxy on the way to the control plane; the variables are those of now (A-49).
+
+    Raises:
+        Fault: a proxy variable makes no sense (78).
+    """
+    try:
+        return proxy_for(config.url, proxy=config.proxy, no_proxy=config.no_proxy, environment=os.environ)
+    except BadProxy as error:
+        raise Fault(Exit.CONFIG, str(error)) from None
 
 
 def token_file(config: Config, environment: Mapping[str, str]) -> Path | None:

@@ -21,7 +21,7 @@ from stateous_supervisor.agent.faults import Exit, Fault
 from stateous_supervisor.agent.hosts import HostUnusable, where
 from stateous_supervisor.cli import options
 from stateous_supervisor.cli.check import load
-from stateous_supervisor.cli.daemon import client_for, token_file
+from stateous_supervisor.cli.daemon import client_for, proxy_of, token_file
 from stateous_supervisor.cli.service import DIRECTORY, PROGRAM, Directory, UnitName, program
 from stateous_supervisor.doctor import box, network, plane, user
 from stateous_supervisor.doctor.facts import (
@@ -135,7 +135,6 @@ def _gather(asked: _Asked, installed: tuple[Path, InstalledUnit | None, bool], r
     way, tls, asked_plane = _reach(settings, token)
     return dataclasses.replace(
         facts,
-        without_effect=tuple(settings.without_effect),
         folder=_load(settings),
         network=way,
         tls=tls,
@@ -185,7 +184,11 @@ def _reach(
     settings: config.Config, token: TokenFacts | None
 ) -> tuple[NetworkFacts, TlsFacts | None, PlaneFacts | None]:
     """Go the way to the control plane as far as it leads."""
-    proxy = network.proxy_for(settings.url, settings.proxy)
+    try:
+        proxy = proxy_of(settings)
+    except Fault as fault:
+        print(f"warning: {fault.sentence}", file=sys.stderr)
+        proxy = None
     way = network.reach(settings.url, proxy)
     if way.connected is None:
         return way, None, None

@@ -12,6 +12,7 @@ from stateous_supervisor.agent import config
 from stateous_supervisor.agent.client import Client, options_for
 from stateous_supervisor.agent.faults import Exit, Fault
 from stateous_supervisor.agent.keys import url as url_of
+from stateous_supervisor.agent.proxies import BadProxy, proxy_for
 from stateous_supervisor.cli.daemon import client_for
 from stateous_supervisor.scaffold.source import Source, from_control_plane, from_file, is_url
 
@@ -43,6 +44,10 @@ def _client(url: str | None, folder: Path) -> tuple[Client, str]:
     """A client for `url`, with the key and the certificates of the folder's settings where it has some."""
     if url is not None and not (folder / config.FILE).exists():
         product = f"stateous-supervisor/{stateous_supervisor.__version__}"
-        return Client(url, product=product, options=options_for(url)), url
+        try:
+            proxy = proxy_for(url, proxy=None, no_proxy=None, environment=os.environ)
+        except BadProxy as error:
+            raise Fault(Exit.USAGE, str(error)) from None
+        return Client(url, product=product, options=options_for(url, proxy=proxy)), url
     settings = config.load(folder, flags={"url": url}, environment=os.environ)
     return client_for(settings), settings.url

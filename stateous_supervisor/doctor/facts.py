@@ -50,7 +50,7 @@ class NetworkFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class TlsFacts:
-    """A TLS handshake. `fault` is one of `network.FAULTS`, None where it was made; `detail` is OpenSSL's own word.
+    """A TLS handshake. `fault` is one of `tls.SENTENCES`, None where it was made; `detail` is OpenSSL's own word.
 
     `speaks_tls` is for a plain `http` URL: whether the port would rather speak TLS.
     """
@@ -139,7 +139,6 @@ class Facts:
     user: UserFacts
     config_file: str
     config_fault: str | None = None
-    without_effect: tuple[str, ...] = ()
     folder: FolderFacts | None = None
     network: NetworkFacts | None = None
     tls: TlsFacts | None = None

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from stateous_supervisor.agent.tls import SENTENCES
 from stateous_supervisor.doctor.facts import (
     Facts,
     FolderFacts,
@@ -32,33 +33,15 @@ NAME_S: Final = 2.0
 
 # What is wrong with a handshake, and what mends it.
 TLS: Final = {
-    "expired": ("the server's certificate has expired", "renew the certificate of the control plane"),
-    "not_yet_valid": (
-        "the server's certificate is not valid yet",
-        "compare this box's clock with another one; 'timedatectl' shows it",
-    ),
-    "unknown_ca": (
-        "the server's certificate is of a CA that this box does not trust",
-        "name the file with the CA's certificate in 'ca_file' of stateous.yaml",
-    ),
-    "host_name": (
-        "the server's certificate is for another host name",
-        "let 'url' of stateous.yaml say a name that the certificate has",
-    ),
-    "plain_http": ("the port speaks plain http, not TLS", "let 'url' of stateous.yaml begin with http://"),
-    "old_protocol": (
-        "the server speaks only an old version of TLS",
-        "let the control plane's proxy speak TLS 1.2 or newer",
-    ),
-    "client_certificate": (
-        "the server asks for a client certificate and does not take what it gets",
-        "set 'client_cert' and 'client_key' in stateous.yaml",
-    ),
-    "bad_files": (
-        "the certificate files cannot be used",
-        "look at ca_file, client_cert and client_key in stateous.yaml",
-    ),
-    "other": ("the TLS handshake failed", "ask the server with 'openssl s_client -connect HOST:PORT'"),
+    "expired": "renew the certificate of the control plane",
+    "not_yet_valid": "compare this box's clock with another one; 'timedatectl' shows it",
+    "unknown_ca": "name the file with the CA's certificate in 'ca_file' of stateous.yaml",
+    "host_name": "let 'url' of stateous.yaml say a name that the certificate has",
+    "plain_http": "let 'url' of stateous.yaml begin with http://",
+    "old_protocol": "let the control plane's proxy speak TLS 1.2 or newer",
+    "client_certificate": "set 'client_cert' and 'client_key' in stateous.yaml",
+    "bad_files": "look at ca_file, client_cert and client_key in stateous.yaml",
+    "other": "ask the server with 'openssl s_client -connect HOST:PORT'",
 }
 
 
@@ -109,9 +92,6 @@ def _config(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "config", "fail", facts.config_fault, "'stateous-supervisor config FOLDER' shows every key"
         )
-    elif facts.without_effect:
-        keys = ", ".join(facts.without_effect)
-        yield Finding("config", "warn", f"keys without an effect in this version: {keys}", "take them out")
     else:
         yield Finding("config", "ok", f"{facts.config_file} is good")
 
@@ -167,7 +147,7 @@ def _tls(facts: TlsFacts) -> Iterator[Finding]:
         text = "'url' begins with http://, and the port speaks TLS"
         yield Finding("tls", "fail", text, "let 'url' of stateous.yaml begin with https://")
     elif facts.fault is not None:
-        text, mend = TLS[facts.fault]
+        text, mend = SENTENCES[facts.fault], TLS[facts.fault]
         yield Finding("tls", "fail", f"{text} ({facts.detail})" if facts.detail else text, mend)
     elif not facts.is_asked_for:
         yield Finding("tls", "ok", "not used: 'url' begins with http://")

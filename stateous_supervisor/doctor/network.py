@@ -11,46 +11,14 @@ import ssl
 import time
 from typing import Final
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
+from stateous_supervisor.agent import tls
 from stateous_supervisor.doctor.facts import NetworkFacts, TlsFacts
 
 CONNECT_S: Final = 5.0
 ALERT_S: Final = 0.5
 ADDRESSES_MAX: Final = 8
 PORTS: Final = {"http": 80, "https": 443, "socks5": 1080, "socks5h": 1080}
-
-# OpenSSL's verify codes and reasons, as the kinds of `findings.TLS`.
-VERIFY: Final = {
-    9: "not_yet_valid", 10: "expired", 18: "unknown_ca", 19: "unknown_ca", 20: "unknown_ca", 21: "unknown_ca",
-    62: "host_name", 64: "host_name",
-}  # fmt: skip
-REASONS: Final = {
-    "WRONG_VERSION_NUMBER": "plain_http",
-    "HTTP_REQUEST": "plain_http",
-    "PACKET_LENGTH_TOO_LONG": "plain_http",
-    "RECORD_LAYER_FAILURE": "plain_http",
-    "UNSUPPORTED_PROTOCOL": "old_protocol",
-    "TLSV1_ALERT_PROTOCOL_VERSION": "old_protocol",
-    "NO_PROTOCOLS_AVAILABLE": "old_protocol",
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "client_certificate",
-    "SSLV3_ALERT_HANDSHAKE_FAILURE": "client_certificate",
-    "SSLV3_ALERT_BAD_CERTIFICATE": "client_certificate",
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "client_certificate",
-    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "client_certificate",
-    "TLSV1_ALERT_UNKNOWN_CA": "client_certificate",
-}
-
-
-def proxy_for(url: str, configured: str | None) -> str | None:
-    """Return the proxy on the way to `url`: the configured one, else what the proxy variables say."""
-    if configured is not None:
-        return configured
-    parts = urlsplit(url)
-    if proxy_bypass(parts.hostname or ""):
-        return None
-    proxies = getproxies()
-    return proxies.get(parts.scheme) or proxies.get("all")
 
 
 def reach(url: str, proxy: str | None) -> NetworkFacts:
@@ -105,11 +73,9 @@ def shake_hands(network: NetworkFacts, context: ssl.SSLContext) -> TlsFacts:
             with contextlib.suppress(TimeoutError, ConnectionError):
                 secure.recv(1)
     except ssl.SSLCertVerificationError as error:
-        kind = VERIFY.get(error.verify_code, "other")
-        return TlsFacts(is_asked_for=True, fault=kind, detail=error.verify_message)
+        return TlsFacts(is_asked_for=True, fault=tls.kind_of(error), detail=error.verify_message)
     except ssl.SSLError as error:
-        kind = REASONS.get(error.reason or "", "other")
-        return TlsFacts(is_asked_for=True, fault=kind, detail=error.reason or str(error))
+        return TlsFacts(is_asked_for=True, fault=tls.kind_of(error), detail=error.reason or str(error))
     except OSError as error:
         return TlsFacts(is_asked_for=True, fault="other", detail=_why(error))
     valid_s = None if not isinstance(ends_at, str) else ssl.cert_time_to_seconds(ends_at) - time.time()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ import httpx
 import pytest
 import respx
 
-from stateous_supervisor.agent.client import Answer, Client, options_for
+from stateous_supervisor.agent.client import Answer, Client, options_for, seconds_of
 from stateous_supervisor.agent.faults import Denied, PeerViolation, Unreachable
 
 URL = "http://cp.example"
@@ -73,6 +74,34 @@ def test_a_retry_after_that_is_no_number_of_seconds_is_nothing(value: str) -> No
         ask()
 
     assert caught.value.asked_s is None
+
+
+@pytest.mark.parametrize(
+    ("value", "date", "asked_s"),
+    [
+        ("7", None, 7.0),
+        (" 7 ", None, 7.0),
+        ("0", None, 0.0),
+        ("999999999", None, 999_999_999.0),
+        ("9" * 400, None, 999_999_999_999.0),
+        ("-1", None, None),
+        ("+7", None, None),
+        ("soon", None, None),
+        ("", None, None),
+        ("\u0667", None, None),
+        (None, None, None),
+        ("Wed, 21 Oct 2015 07:28:07 GMT", "Wed, 21 Oct 2015 07:28:00 GMT", 7.0),
+        ("Wed, 21 Oct 2015 07:27:00 GMT", "Wed, 21 Oct 2015 07:28:00 GMT", 0.0),
+        ("Wed, 21 Oct 2015 07:28:07 GMT", None, None),
+        ("Wed, 21 Oct 2015 07:28:07 GMT", "garbage", None),
+        ("Wed, 21 Oct 2015 07:28:07 GMT", "Wed, 21 Oct 2015 07:28:00", None),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date_by_the_servers_clock_bh_035(
+    value: str | None, date: str | None, asked_s: float | None
+) -> None:
+    """BH-011: our own clock, which may be years off, is not asked."""
+    assert seconds_of(value, date) == asked_s
 
 
 @respx.mock
@@ -258,3 +287,16 @@ def test_with_https_certificates_are_checked() -> None:
 def test_a_ca_file_that_is_not_there_is_an_error(tmp_path) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(OSError, match="No such file"):
         options_for("https://cp", ca_file=tmp_path / "none.pem")
+
+
+@respx.mock
+def test_an_alert_of_tls_after_the_handshake_is_unreachable_a_49() -> None:
+    """It comes past httpx, as an error of OpenSSL; with TLS 1.3 so does the want of a client certificate."""
+    alert = ssl.SSLError(1, "[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED] tlsv13 alert certificate required")
+    alert.reason = "TLSV13_ALERT_CERTIFICATE_REQUIRED"
+    route = respx.post(f"{URL}/health").mock(side_effect=alert)
+
+    with pytest.raises(Unreachable, match="asks for a client certificate"):
+        ask()
+
+    assert route.call_count == 2

@@ -181,12 +181,6 @@ def test_a_bare_port_for_metrics_is_loopback(tmp_path: Path) -> None:
     )
 
 
-def test_keys_without_an_effect_are_named(tmp_path: Path) -> None:
-    text = URL + "no_proxy: h\nroutines: {a: {fence: true}}\n"
-
-    assert load(tmp_path, text).without_effect == ["no_proxy", "routines.a.fence"]
-
-
 def test_paths_are_relative_to_the_folder(tmp_path: Path) -> None:
     found = load(tmp_path, URL + "python: .venv/bin/python\nca_file: ca.pem\nstate_dir: s\n")
 
@@ -241,3 +235,24 @@ def test_the_example_shows_no_key_that_does_not_exist(tmp_path: Path) -> None:
 
     routine_keys = {f"routines.coding.{name}" for name in ROUTINE_KEYS}
     assert set(shown) == set(KEYS) | routine_keys
+
+
+@pytest.mark.parametrize(
+    "proxy", ["ftp://me:canary@p:1", "http://me:canary@", "me:canary@p:1", "socks5://me:canary@p:1"]
+)
+def test_a_proxy_that_is_refused_keeps_its_password_bh_037(tmp_path: Path, proxy: str) -> None:
+    with pytest.raises(Fault) as caught:
+        load(tmp_path, URL + f"proxy: {proxy}\n")
+
+    assert "must be the URL of an http or https proxy" in caught.value.sentence
+    assert "canary" not in caught.value.sentence
+
+
+def test_a_list_without_a_meaning_is_refused_a_49(tmp_path: Path) -> None:
+    with pytest.raises(Fault, match=r"stateous.yaml:2: 'no_proxy' is .*'10.0.0.0/99' is none"):
+        load(tmp_path, URL + "no_proxy: localhost,10.0.0.0/99\n")
+
+
+def test_a_key_without_its_certificate_is_refused_a_49(tmp_path: Path) -> None:
+    with pytest.raises(Fault, match="'client_key' is set and 'client_cert' is not"):
+        load(tmp_path, URL + "client_key: key.pem\n")

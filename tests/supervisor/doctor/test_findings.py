@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from stateous_supervisor.agent.tls import REASONS, SENTENCES, VERIFY
 from stateous_supervisor.doctor.facts import (
     Facts,
     FolderFacts,
@@ -20,7 +21,6 @@ from stateous_supervisor.doctor.facts import (
     UserFacts,
 )
 from stateous_supervisor.doctor.findings import TLS, Finding, judge
-from stateous_supervisor.doctor.network import REASONS, VERIFY
 from stateous_supervisor.systemd.installed import InstalledUnit
 
 MIB = 1_048_576
@@ -75,7 +75,6 @@ CASES: list[tuple[str, str, str, dict[str, Any], str]] = [
         "stands for the user that systemd",
     ),
     ("fail", "config", "", {"config_fault": "it is wrong"}, "it is wrong"),
-    ("warn", "config", "", {"without_effect": ("fence",)}, "without an effect in this version: fence"),
     (
         "fail",
         "python",
@@ -202,7 +201,7 @@ def test_whatever_is_not_well_has_a_line_that_mends_it(
 def test_each_fault_of_tls_has_a_sentence_of_its_own(fault: str) -> None:
     found = finding("tls", "tls", fault=fault, detail="WORD")
 
-    assert found == Finding("tls", "fail", f"{TLS[fault][0]} (WORD)", TLS[fault][1])
+    assert found == Finding("tls", "fail", f"{SENTENCES[fault]} (WORD)", TLS[fault])
 
 
 def test_a_stop_without_a_limit_waits_for_every_drain() -> None:

@@ -154,25 +154,3 @@ def test_with_a_proxy_its_address_is_what_is_reached() -> None:
 
     assert facts.connected == "127.0.0.1"
     assert facts.via_proxy == f"http://127.0.0.1:{port}"
-
-
-@pytest.mark.parametrize(
-    ("variables", "configured", "proxy"),
-    [
-        ({}, None, None),
-        ({"https_proxy": "http://p:1"}, None, "http://p:1"),
-        ({"https_proxy": "http://p:1", "no_proxy": "cp.example"}, None, None),
-        ({"https_proxy": "http://p:1"}, "http://mine:2", "http://mine:2"),
-        ({"all_proxy": "http://p:1"}, None, "http://p:1"),
-    ],
-)
-def test_the_proxy_is_the_configured_one_or_that_of_the_environment(
-    variables: dict[str, str], configured: str | None, proxy: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-
-    assert network.proxy_for("https://cp.example", configured) == proxy

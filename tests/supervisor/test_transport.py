@@ -1,0 +1,423 @@
+"""The way to a control plane, over real sockets: proxies, certificates, names that move (A-49, A-50, BH-037, BH-038)."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import trustme
+from supervisor.peers import Peer, Proxy, names, says
+
+from stateous_supervisor.agent.client import Client, options_for
+from stateous_supervisor.agent.faults import PeerViolation, Unreachable
+from stateous_supervisor.agent.tls import context_for
+
+NOW = datetime.now(UTC)
+KEY = "canary-key"
+
+
+def with_client(url: str, main: Callable[[Client], Awaitable[None]], **options: Any) -> None:
+    async def run() -> None:
+        client = Client(url, product="agent/1", key=lambda: KEY, options=options_for(url, **options))
+        try:
+            await main(client)
+        finally:
+            await client.close()
+
+    anyio.run(run)
+
+
+def ask(url: str, path: str = "/health", *, deadline_s: float = 5.0, **options: Any) -> int:
+    statuses: list[int] = []
+
+    async def main(client: Client) -> None:
+        answer = await client.call("POST", path, b"{}", deadline_s=deadline_s, bytes_max=1_000)
+        statuses.append(answer.status)
+
+    with_client(url, main, **options)
+    return statuses[0]
+
+
+@pytest.fixture(scope="module")
+def ca() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def ca_file(ca: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("ca") / "ca.pem"
+    ca.cert_pem.write_to_path(file)
+    return file
+
+
+def serving(leaf: trustme.LeafCert) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    leaf.configure_cert(context)
+    return context
+
+
+# Proxies.
+
+
+def test_plain_http_goes_through_the_proxy_that_is_set_a_49() -> None:
+    with Peer() as peer, Proxy() as proxy:
+        assert ask(peer.url, proxy=proxy.url) == 200
+
+        assert [heard.path for heard in proxy.heard] == [f"{peer.url}/health"]
+        assert len(peer.heard) == 1
+
+
+def test_https_goes_through_a_tunnel_and_the_proxy_never_sees_the_key_a_49(
+    ca: trustme.CA, ca_file: Path
+) -> None:
+    with Peer(context=serving(ca.issue_cert("localhost"))) as peer, Proxy() as proxy:
+        assert ask(peer.url, proxy=proxy.url, ca_file=ca_file) == 200
+
+        assert proxy.tunnels == [f"localhost:{peer.port}"]
+        assert proxy.heard == []
+        assert peer.heard[0].headers["authorization"] == f"Bearer {KEY}"
+
+
+@pytest.mark.parametrize("is_https", [False, True], ids=["http", "https"])
+def test_a_proxy_gets_the_password_that_it_asks_for_bh_037(
+    ca: trustme.CA, ca_file: Path, is_https: bool
+) -> None:
+    context = serving(ca.issue_cert("localhost")) if is_https else None
+    with Peer(context=context) as peer, Proxy(password="me:secret") as proxy:
+        assert ask(peer.url, proxy=proxy.url, ca_file=ca_file) == 200
+
+        assert "proxy-authorization" not in peer.heard[0].headers
+
+
+@pytest.mark.parametrize("is_https", [False, True], ids=["http", "https"])
+def test_a_proxy_that_wants_another_password_is_unreachable_and_the_password_untold_bh_037(
+    ca: trustme.CA, ca_file: Path, is_https: bool
+) -> None:
+    context = serving(ca.issue_cert("localhost")) if is_https else None
+    with Peer(context=context) as peer, Proxy(password="me:right") as proxy:
+        wrong = f"http://me:canary-wrong@127.0.0.1:{proxy.port}"
+        with pytest.raises(Unreachable, match="407") as caught:
+            ask(peer.url, proxy=wrong, ca_file=ca_file)
+
+    assert "canary-wrong" not in caught.value.sentence
+    assert peer.heard == []
+
+
+def test_a_proxys_page_is_no_answer_bh_037() -> None:
+    with Peer() as gone:
+        url = gone.url
+    with Proxy() as proxy, pytest.raises(Unreachable, match="502"):
+        ask(url, proxy=proxy.url)
+
+
+def test_the_variables_of_the_process_are_not_read_again_behind_our_back_bh_037(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """httpx takes a network in NO_PROXY for a host; whoever decides has decided."""
+    with Peer() as peer:
+        monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+        monkeypatch.setenv("NO_PROXY", "10.0.0.0/8,localhost,.internal,[::1]:8080,*")
+
+        assert ask(peer.url) == 200
+
+
+# Certificates.
+
+
+def test_a_client_certificate_is_shown_to_a_server_that_asks_a_49(
+    ca: trustme.CA, ca_file: Path, tmp_path: Path
+) -> None:
+    context = serving(ca.issue_cert("localhost"))
+    context.verify_mode = ssl.CERT_REQUIRED
+    ca.configure_trust(context)
+    mine = ca.issue_cert("box-1")
+    mine.cert_chain_pems[0].write_to_path(cert := tmp_path / "cert.pem")
+    mine.private_key_pem.write_to_path(key := tmp_path / "key.pem")
+
+    with Peer(context=context) as peer:
+        assert ask(peer.url, ca_file=ca_file, client_cert=cert, client_key=key) == 200
+        with pytest.raises(Unreachable, match=r"asks for a client certificate|broke before an answer"):
+            ask(peer.url, ca_file=ca_file)
+
+    assert len(peer.heard) == 1
+
+
+def test_a_key_with_a_passphrase_is_an_error_not_a_question(tmp_path: Path) -> None:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    leaf = trustme.CA().issue_cert("box-1")
+    leaf.cert_chain_pems[0].write_to_path(cert := tmp_path / "cert.pem")
+    private = load_pem_private_key(leaf.private_key_pem.bytes(), None)
+    kind, locked = serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"x")
+    (key := tmp_path / "key.pem").write_bytes(private.private_bytes(serialization.Encoding.PEM, kind, locked))
+
+    with pytest.raises(OSError, match="passphrase"):
+        context_for(client_cert=cert, client_key=key)
+
+
+@pytest.mark.parametrize(
+    ("name", "days", "says_what"),
+    [
+        ("localhost", (-9, -1), r"has expired .*the clock of this box says \d{4}-\d\d-\d\dT"),
+        ("localhost", (1, 9), r"not valid yet .*the clock of this box says \d{4}-\d\d-\d\dT"),
+        ("elsewhere.example", (-9, 9), "for another host name"),
+    ],
+    ids=["expired", "not-yet", "host"],
+)
+def test_what_is_wrong_with_a_certificate_is_said_bh_038(
+    ca: trustme.CA, ca_file: Path, name: str, days: tuple[int, int], says_what: str
+) -> None:
+    begins, ends = (NOW + timedelta(days=day) for day in days)
+    leaf = ca.issue_cert(name, not_before=begins, not_after=ends)
+
+    with Peer(context=serving(leaf)) as peer, pytest.raises(Unreachable, match=says_what):
+        ask(peer.url, ca_file=ca_file)
+
+    assert peer.heard == []
+
+
+def test_an_unknown_ca_is_not_trusted_without_its_file_bh_038(ca: trustme.CA, ca_file: Path) -> None:
+    with Peer(context=serving(ca.issue_cert("localhost"))) as peer:
+        with pytest.raises(Unreachable, match="of a CA that this box does not trust"):
+            ask(peer.url)
+        assert ask(peer.url, ca_file=ca_file) == 200
+
+
+def test_plain_http_on_the_port_is_said_bh_038(ca_file: Path) -> None:
+    with Peer() as peer, pytest.raises(Unreachable, match="speaks plain http"):
+        ask(peer.url.replace("http://", "https://"), ca_file=ca_file)
+
+
+@pytest.mark.filterwarnings("ignore:.*TLSv1:DeprecationWarning")
+def test_an_old_protocol_is_said_bh_038(ca: trustme.CA, ca_file: Path) -> None:
+    context = serving(ca.issue_cert("localhost"))
+    context.set_ciphers("DEFAULT@SECLEVEL=0")
+    context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1
+
+    with Peer(context=context) as peer, pytest.raises(Unreachable, match="only an old version of TLS"):
+        ask(peer.url, ca_file=ca_file)
+
+
+def test_a_certificate_that_was_renewed_works_with_the_same_client_bh_038(
+    ca: trustme.CA, ca_file: Path
+) -> None:
+    old = ca.issue_cert("localhost", not_before=NOW - timedelta(days=9), not_after=NOW - timedelta(days=1))
+
+    with Peer(context=serving(old)) as peer:
+
+        async def main(client: Client) -> None:
+            for _ in range(3):
+                with pytest.raises(Unreachable, match="expired"):
+                    await client.call("POST", "/x", b"{}", deadline_s=5, bytes_max=10)
+            peer.use(serving(ca.issue_cert("localhost")))
+            answer = await client.call("POST", "/x", b"{}", deadline_s=5, bytes_max=10)
+            assert answer.status == 200
+
+        with_client(peer.url, main, ca_file=ca_file)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"PYTHONHTTPSVERIFY": "0"},
+        {"SSL_CERT_FILE": "/dev/null"},
+        {"CURL_CA_BUNDLE": ""},
+        {"REQUESTS_CA_BUNDLE": ""},
+    ],
+    ids=str,
+)
+def test_no_variable_switches_verification_off_a_49(
+    ca: trustme.CA, variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+    with Peer(context=serving(ca.issue_cert("localhost"))) as peer, pytest.raises(Unreachable):
+        ask(peer.url)
+
+    assert peer.heard == []
+
+
+# Redirects.
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_no_way_to_another_host_and_a_post_stays_one_a_49(status: int) -> None:
+    with (
+        Peer() as other,
+        Peer(answer=says(status, location=f"{other.url}/health")) as peer,
+        pytest.raises(PeerViolation) as caught,
+    ):
+        ask(peer.url)
+
+    assert other.heard == []
+    assert [heard.method for heard in peer.heard] == ["POST"]
+    assert peer.url in caught.value.sentence
+    assert str(status) in caught.value.sentence
+
+
+def test_a_redirect_to_itself_costs_one_request_bh_038() -> None:
+    with Peer(answer=says(308, location="/health")) as peer, pytest.raises(PeerViolation):
+        ask(peer.url)
+
+    assert len(peer.heard) == 1
+
+
+# Names that move, connections that end.
+
+
+def test_a_name_that_moved_is_found_when_its_connections_are_old_a_50(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The old address goes on answering, so that nothing fails: only age finds the new one."""
+    with (
+        names(monkeypatch, cp_example="127.0.0.1") as table,
+        Peer() as old,
+        Peer(address="127.0.0.2", port=old.port) as new,
+    ):
+
+        async def main(client: Client) -> None:
+            client.age_max_s = 0.3
+            await client.call("POST", "/x", b"{}", deadline_s=5, bytes_max=10)
+            table["cp.example"] = "127.0.0.2"
+            with anyio.fail_after(20):
+                while not new.heard:
+                    await client.call("POST", "/x", b"{}", deadline_s=5, bytes_max=10)
+                    await anyio.sleep(0.05)
+            before = len(old.heard)
+            await client.call("POST", "/x", b"{}", deadline_s=5, bytes_max=10)
+            assert len(old.heard) == before
+
+        with_client(f"http://cp.example:{old.port}", main)
+
+
+def test_an_old_address_that_answers_nothing_more_costs_one_deadline_a_50(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    silence, over = threading.Event(), threading.Event()
+
+    def until_silent(_: Any) -> Any:
+        if silence.is_set():
+            over.wait(20)
+        return 200, {}, b"{}"
+
+    with (
+        names(monkeypatch, cp_example="127.0.0.1") as table,
+        Peer(answer=until_silent) as old,
+        Peer(address="127.0.0.2", port=old.port) as new,
+    ):
+
+        async def main(client: Client) -> None:
+            await client.call("POST", "/x", b"{}", deadline_s=5, bytes_max=10)
+            silence.set()
+            table["cp.example"] = "127.0.0.2"
+            with pytest.raises(Unreachable):
+                await client.call("POST", "/x", b"{}", deadline_s=0.3, bytes_max=10)
+            await client.call("POST", "/x", b"{}", deadline_s=5, bytes_max=10)
+            assert len(new.heard) == 1
+
+        with_client(f"http://cp.example:{old.port}", main)
+        over.set()
+
+
+def test_a_name_that_cannot_be_resolved_is_unreachable_and_works_again_later_bh_037(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with names(monkeypatch, cp_example="") as table, Peer() as peer:
+
+        async def main(client: Client) -> None:
+            with pytest.raises(Unreachable, match="name resolution"):
+                await client.call("POST", "/x", b"{}", deadline_s=5, bytes_max=10)
+            table["cp.example"] = "127.0.0.1"
+            assert (await client.call("POST", "/x", b"{}", deadline_s=5, bytes_max=10)).status == 200
+
+        with_client(f"http://cp.example:{peer.port}", main)
+
+
+def test_a_control_plane_with_an_address_of_version_6_only_bh_037(monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        peer = Peer(address="::1").__enter__()
+    except OSError as error:
+        pytest.skip(f"NOT TESTED: this machine has no IPv6 loopback: {error}")
+    try:
+        assert ask(f"http://[::1]:{peer.port}") == 200
+        with names(monkeypatch, cp_example="::1"):
+            assert ask(f"http://cp.example:{peer.port}") == 200
+    finally:
+        peer.__exit__(None, None, None)
+
+
+def test_kept_connections_that_all_broke_cost_exactly_one_repeat_a_50() -> None:
+    """Several are kept; the first call over a dead one does not try the other dead ones."""
+    with Peer() as peer:
+
+        async def main(client: Client) -> None:
+            async with anyio.create_task_group() as many:
+                for _ in range(5):
+                    many.start_soon(call, client)
+            kept = peer.connections
+            assert kept >= 2
+            for connection in list(peer.open.values()):  # a reset that only the next write finds
+                connection.setsockopt(1, 13, b"\x01\0\0\0\0\0\0\0")
+            peer.cut()
+            before = len(peer.heard)
+
+            await call(client)
+
+            assert len(peer.heard) == before + 1
+            assert peer.connections == kept + 1
+
+        async def call(client: Client) -> None:
+            await client.call("POST", "/x", b"{}", deadline_s=5, bytes_max=10)
+
+        with_client(peer.url, main)
+
+
+def test_what_is_in_flight_when_connections_are_given_up_is_sent_again_a_33() -> None:
+    """After a suspend a waiting claim would wait on a connection that nobody holds any more."""
+    over = threading.Event()
+
+    def first_hangs(heard: Any) -> Any:
+        if heard.connection == 1:
+            over.wait(20)
+        return 200, {}, b"{}"
+
+    with Peer(answer=first_hangs) as peer:
+
+        async def main(client: Client) -> None:
+            async def drop() -> None:
+                while not peer.heard:
+                    await anyio.sleep(0.01)
+                client.drop()
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(drop)
+                answer = await client.call("POST", "/x", b"{}", deadline_s=15, bytes_max=10)
+            assert answer.status == 200
+            assert [heard.connection for heard in peer.heard] == [1, 2]
+
+        with_client(peer.url, main)
+        over.set()
+
+
+def test_old_connections_are_closed_when_their_last_call_ends_a_50() -> None:
+    with Peer() as peer:
+
+        async def main(client: Client) -> None:
+            client.age_max_s = 0.0
+            for _ in range(20):
+                await client.call("POST", "/x", b"{}", deadline_s=5, bytes_max=10)
+            assert peer.connections == 20
+            with anyio.fail_after(10):
+                while len(peer.open) > 2:
+                    await anyio.sleep(0.02)
+
+        with_client(peer.url, main)
