@@ -51,16 +51,23 @@ def next_beat_at(sent_at: float, heartbeat_s: float) -> float:
     return sent_at + heartbeat_s
 
 
-def repeated_beat_at(at: float, trusted: float, heartbeat_s: float, luck: float) -> float:
+def repeated_beat_at(at: float, trusted: float, heartbeat_s: float, luck: float, *, sent_at: float) -> float:
     """Return when a beat that failed is tried again (A-29).
 
-    Inside what is left of the lease, at a random time, 1 s apart at least; when nothing is left, once within
-    each heartbeat interval, so that an outage costs the control plane no flood.
+    Inside what is left of the lease, at a random time, 1 s apart at least; when nothing is left, at a random time
+    too, so that an outage costs the control plane no flood. Never later than one heartbeat interval after the one
+    that failed was sent, however long it took to fail (A-27).
+
+    Args:
+        at: when it failed.
+        trusted: until when the first of the leases is trusted.
+        heartbeat_s: the interval.
+        luck: 0 to 1.
+        sent_at: when it was sent.
     """
     left = trusted - at
-    if left <= BEAT_RETRY_MIN_S:
-        return at + heartbeat_s * (0.5 + 0.5 * luck)
-    return at + max(BEAT_RETRY_MIN_S, luck * min(left / 2, heartbeat_s))
+    span = heartbeat_s * (0.5 + 0.5 * luck) if left <= BEAT_RETRY_MIN_S else luck * min(left / 2, heartbeat_s)
+    return at + max(BEAT_RETRY_MIN_S, min(span, sent_at + heartbeat_s - at))
 
 
 def beat_deadline_s(heartbeat_s: float) -> float:

@@ -88,7 +88,7 @@ class Heartbeats:
         self.failures += 1
         now = anyio.current_time()
         trusted = min((a.trusted_until for a in self._held()), default=now)
-        due_at = cadence.repeated_beat_at(now, trusted, heartbeat_s, self._luck.random())
+        due_at = cadence.repeated_beat_at(now, trusted, heartbeat_s, self._luck.random(), sent_at=sent_at)
         self._contact.missed(errors[0], due_at - now)
         self._log.tell(
             "heartbeat.missed",

@@ -13,11 +13,13 @@ import anyio
 
 from stateous_supervisor.agent.dumps import Hang, Line
 from stateous_supervisor.agent.logs import Log
+from stateous_supervisor.agent.wake import Wake
 from stateous_supervisor.link.frames import Pulse, RoutineFacts
 
 LATE_S: Final = 0.9  # the host itself shows where a loop hangs that is later than this
 SILENT_S: Final = 1.6  # three pulses
 LOOK_S: Final = 0.2
+UNHEARD_LOOK_S: Final = 60.0  # how soon the watch over a host that never pulsed notices that it is gone
 AGAIN_S: Final = 2.0
 AGAIN_MAX_S: Final = 300.0
 
@@ -61,6 +63,7 @@ class Stalls:
         self._names = names
         self._changed = changed
         self._heard_at: float | None = None
+        self._pulsed = Wake()
         self._since: float | None = None
         self._is_told = False
         self._next_at = 0.0
@@ -69,6 +72,7 @@ class Stalls:
     def take(self, pulse: Pulse, now: float) -> None:
         """Take a pulse: the host lives, and says itself whether and where its loop hangs."""
         self._heard_at = now
+        self._pulsed.ring()
         if pulse.loop_lag_s <= LATE_S or pulse.stack is None:
             self._clear(now)
             return
@@ -85,7 +89,7 @@ class Stalls:
             # Work may have come to it already, and silenced it before its first pulse.
             self._heard_at = self._heard_at or anyio.current_time()
         while is_there():
-            await anyio.sleep(self._until_late(anyio.current_time()))
+            await self._until_late()
             now = anyio.current_time()
             heard_at = self._heard_at
             if heard_at is None or now - heard_at < SILENT_S:
@@ -96,11 +100,13 @@ class Stalls:
                     self._warn(now, "host", hang and hang.place, self._owners(hang.frames if hang else ()))
         self.paused = ()
 
-    def _until_late(self, now: float) -> float:
-        """Return the seconds until its silence would be one: an idle agent wakes for nothing else."""
+    async def _until_late(self) -> None:
+        """Sleep until its silence would be one: an idle agent wakes for nothing else."""
+        now = anyio.current_time()
         if self._heard_at is None:
-            return LOOK_S
-        return max(LOOK_S, self._heard_at + SILENT_S - now)
+            await self._pulsed.wait(now + UNHEARD_LOOK_S)
+        else:
+            await anyio.sleep_until(max(now + LOOK_S, self._heard_at + SILENT_S))
 
     def _is_due(self, now: float, since: float, states: Collection[str]) -> bool:
         """Note that it hangs, and return whether it is time to say so."""
