@@ -192,6 +192,10 @@ def _show(view: Mapping[str, Any]) -> None:
     say(_line(view))
     budget = f"{view['failures']} failed of {view['retries'] + 1}"
     say(f"attempt {view['attempt']}, {budget}; generation {view['generation']}")
+    if view["releases"] or view["given_back"]:
+        say(
+            f"given back {view['given_back']} times, and {view['releases']} times because a host or agent died"
+        )
     if "supervisor" in view:
         say(clean(f"run by {view['supervisor']} until {view.get('lease_until')}"))
     for name, words in (("ready_at", "ready at"), ("expires_at", "expires at"), ("retried_from", "retries task"),

@@ -33,6 +33,8 @@ class TaskView(Message):
     retries: int
     version: int
     log_count: int
+    releases: int
+    given_back: int
     supervisor: str | None = None
     instance: str | None = None
     lease_until: str | None = None
@@ -138,6 +140,8 @@ def task_row_view(row: Row, *, is_owner_shown: bool = False) -> TaskView:
         retries=row["retries"],
         version=row["handler_version"],
         log_count=row["log_seq"],
+        releases=row["releases"],
+        given_back=row["given_back"],
         supervisor=row["supervisor"],
         instance=row["instance"],
         lease_until=_stamp(row["until"]),
@@ -172,6 +176,8 @@ def task_view(book: Book, task: Task, *, is_pausing: bool = False) -> TaskView:
         retries=task.retries,
         version=task.version,
         log_count=task.log_seq,
+        releases=task.releases,
+        given_back=task.given_back,
         supervisor=task.supervisor if is_running else None,
         instance=task.instance if is_running else None,
         ready_at=_stamp(task.ready_at),

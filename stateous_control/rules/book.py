@@ -55,6 +55,7 @@ class Token:
     is_current: bool = False
     has_children: bool = False
     paused_at: datetime | None = None
+    late_events: int = 0
     is_new: bool = False
     is_changed: bool = False
     is_kin_changed: bool = False
@@ -70,6 +71,7 @@ class Task:
     `report_digest` is that of the newest accepted report, of `report_attempt`. `pause_requested_at` is a person's
     request for this task alone; while it or the token's stands, `held_ready_at` has what `ready_at` would be.
     `saved_bytes` is the size of what replay reads: answers and checkpoints. `question` is the one that is open.
+    `releases` counts those of dead hosts and agents, `given_back` those that nobody is to blame for.
     `entries` are new lines of the task's log, `new_decisions` the `locked_decisions` of a park.
     """
 
@@ -98,6 +100,7 @@ class Task:
     version: int = 1
     saved_bytes: int = 0
     retried_from: int | None = None
+    given_back: int = 0
     new_decisions: Raw | None = None
     question: Question | None = None
     entries: list[TaskEntry] = field(default_factory=list)

@@ -109,7 +109,7 @@ def _apply_failed(book: Book, token: Token, task: Task, outcome: Report) -> None
 
 
 def _apply_released(book: Book, token: Token, task: Task, outcome: Report) -> None:
-    """Give the task back. A dead host or agent is counted: a task that kills its host must not go round for ever."""
+    """Give the task back. A dead host or agent has a limit: a task that kills its host must not go round for ever."""
     reason = outcome.reason or ""
     kind = reason.partition(":")[0]
     if kind not in _COUNTED | _UNCOUNTED:
@@ -122,6 +122,8 @@ def _apply_released(book: Book, token: Token, task: Task, outcome: Report) -> No
             error = f"{reason} (given back {task.releases} times, at most {book.releases_max} cost nothing)"
             fail_attempt(book, token, task, error, cause=kind)
             return
+    else:
+        task.given_back += 1
     change(task, Move.RELEASE)
     requeue(book, token, task)
     book.log(token, "task_released", task=task.id, attempt=task.attempt, reason=reason)

@@ -290,6 +290,7 @@ def _token(row: Row) -> Token:
         is_current=values[19],
         has_children=values[20],
         paused_at=values[21],
+        late_events=values[22],
     )
 
 
@@ -320,6 +321,7 @@ def _task(row: Row) -> Task:
         version=values[22],
         saved_bytes=values[23],
         retried_from=values[24],
+        given_back=values[25],
     )
 
 

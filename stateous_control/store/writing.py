@@ -125,6 +125,7 @@ def _changed_token(token: Token, opened: OpenBook) -> tuple[Any, ...]:
         _json(token.visits),
         _json(token.events),
         token.paused_at,
+        token.late_events or None,
     )
 
 
@@ -180,6 +181,7 @@ def _changed_task(task: Task) -> tuple[Any, ...]:
         task.pause_requested_at,
         task.saved_bytes,
         _text(task.new_decisions),
+        task.given_back or None,
     )
 
 

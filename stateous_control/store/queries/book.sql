@@ -9,7 +9,7 @@ WITH wanted AS (
 )
 SELECT k.id, k.owner, k.name, k.graph, k.workflow, k.state, k.status, k.visit, k.context, k.entered_at, k.entered_by,
   k.entered_payload, k.entered_error, k.seq, k.visits, k.events, k.parent, k.parent_id, k.root_id,
-  k.current_root IS NOT NULL AS is_current, k.has_children, k.paused_at
+  k.current_root IS NOT NULL AS is_current, k.has_children, k.paused_at, k.late_events
 FROM wanted w JOIN tokens k ON k.id = w.id ORDER BY k.id FOR NO KEY UPDATE OF k;
 
 -- name: lock_children
@@ -24,7 +24,7 @@ WITH wanted AS (
 )
 SELECT k.id, k.owner, k.name, k.graph, k.workflow, k.state, k.status, k.visit, k.context, k.entered_at, k.entered_by,
   k.entered_payload, k.entered_error, k.seq, k.visits, k.events, k.parent, k.parent_id, k.root_id,
-  k.current_root IS NOT NULL AS is_current, k.has_children, k.paused_at
+  k.current_root IS NOT NULL AS is_current, k.has_children, k.paused_at, k.late_events
 FROM wanted w JOIN tokens k ON k.id = w.id ORDER BY k.id FOR NO KEY UPDATE OF k;
 
 -- name: taken_names
@@ -44,7 +44,7 @@ WITH found AS (
 SELECT moment.now, t.id, t.token_id, t.state, t.visit, t.current_state, t.attempt, t.failures, t.retries, t.generation,
   t.ready_at, t.watchdog_stop_reason, t.held_ready_at, t.supervisor, t.instance, t.releases, t.is_suspect,
   t.report_attempt, t.report_digest, t.pause_requested_at, t.expires_at, t.log_seq, t.handler_version, t.saved_bytes,
-  t.retried_from
+  t.retried_from, t.given_back
 FROM (SELECT clock_timestamp() AS now) moment LEFT JOIN found t ON true;
 
 -- name: read_questions

@@ -11,11 +11,12 @@ SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[
 -- Changed tokens; a context that did not change is passed as NULL and not written again.
 UPDATE tokens k SET state = n.state, status = n.status, visit = n.visit, context = coalesce(n.context, k.context),
   entered_at = n.entered_at, entered_by = n.entered_by, entered_payload = n.entered_payload,
-  entered_error = n.entered_error, seq = n.seq, visits = n.visits, events = n.events, paused_at = n.paused_at
+  entered_error = n.entered_error, seq = n.seq, visits = n.visits, events = n.events, paused_at = n.paused_at,
+  late_events = coalesce(n.late_events, k.late_events)
 FROM unnest($1::bigint[], $2::text[], $3::text[], $4::int[], $5::text[], $6::timestamptz[], $7::text[], $8::text[],
-    $9::text[], $10::bigint[], $11::text[], $12::text[], $13::timestamptz[])
+    $9::text[], $10::bigint[], $11::text[], $12::text[], $13::timestamptz[], $14::int[])
   AS n (id, state, status, visit, context, entered_at, entered_by, entered_payload, entered_error, seq, visits, events,
-    paused_at)
+    paused_at, late_events)
 WHERE k.id = n.id;
 
 -- name: update_kin
@@ -35,9 +36,10 @@ SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::int[], $5::int[
 WITH n AS MATERIALIZED (
   SELECT * FROM unnest($1::bigint[], $2::text[], $3::int[], $4::int[], $5::bigint[], $6::timestamptz[], $7::text[],
       $8::timestamptz[], $9::text[], $10::text[], $11::int[], $12::boolean[], $13::int[], $14::text[],
-      $15::bigint[], $16::timestamptz[], $17::bigint[], $18::text[])
+      $15::bigint[], $16::timestamptz[], $17::bigint[], $18::text[], $19::int[])
     AS n (id, current_state, attempt, failures, generation, ready_at, reason, held_ready_at, supervisor, instance,
-      releases, is_suspect, report_attempt, report_digest, log_seq, pause_requested_at, saved_bytes, decisions)
+      releases, is_suspect, report_attempt, report_digest, log_seq, pause_requested_at, saved_bytes, decisions,
+      given_back)
 ), over AS (
   SELECT l.task_id FROM n JOIN leases l ON l.task_id = n.id WHERE n.current_state <> 'running'
   ORDER BY l.task_id FOR UPDATE OF l
@@ -49,7 +51,7 @@ UPDATE tasks t SET current_state = n.current_state, attempt = n.attempt, failure
   supervisor = n.supervisor, instance = n.instance, releases = n.releases, is_suspect = n.is_suspect,
   report_attempt = n.report_attempt, report_digest = n.report_digest, log_seq = n.log_seq,
   pause_requested_at = n.pause_requested_at, saved_bytes = n.saved_bytes,
-  locked_decisions = coalesce(n.decisions, t.locked_decisions)
+  locked_decisions = coalesce(n.decisions, t.locked_decisions), given_back = coalesce(n.given_back, t.given_back)
 FROM n WHERE t.id = n.id;
 
 -- name: insert_timers

@@ -138,6 +138,15 @@ def test_a_pause_says_that_it_comes_after_the_current_step(live: Live, ask) -> N
     assert (code, out) == (0, f"task {task} of {name}: plain, running, pausing after the current step\n")
 
 
+def test_a_task_that_was_given_back_shows_how_often(live: Live, ask) -> None:
+    _, task = hold(live)
+    body = {"kind": "released", "reason": "drain", "attempt": 1, **HOLDER}
+    assert live.http.post(f"/tasks/{task}/report", json=body).status_code == 200
+    said = lines(ask("task", "show", str(task))[1])
+    assert "given back 1 times, and 0 times because a host or agent died" in said
+    assert live.http.get(f"/tasks/{task}").json()["given_back"] == 1
+
+
 def test_a_paused_task_is_resumed(live: Live, ask) -> None:
     name, task = hold(live)
     ask("task", "pause", str(task))

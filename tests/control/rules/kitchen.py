@@ -197,9 +197,9 @@ def everything(book: Book) -> Any:
 
 
 def unchanged(book: Book, before: Any) -> bool:
-    """Whether nothing has changed since `before`; a line of history may have been added."""
+    """Whether nothing has changed since `before`; a line of history may have been added, and counted."""
     now = everything(book)
     for tokens in (before[0], now[0]):
         for token in tokens.values():
-            token.seq, token.is_changed = 0, False
+            token.seq, token.late_events, token.is_changed = 0, 0, False
     return bool(before == now)

@@ -10,6 +10,8 @@ from control.rules.kitchen import LEASE_S, Kitchen, everything, graph_of, refusa
 from stateous_contract.codes import Code
 from stateous_contract.states import TaskState, TokenStatus
 
+from stateous_control.rules.rejections import LATE_LINES_MAX
+
 VERBS = {
     "pause": {TokenStatus.ACTIVE},
     "resume": {TokenStatus.PAUSED},
@@ -126,6 +128,31 @@ def test_an_ended_token_refuses_whatever_the_event(event: str) -> None:
 
     assert refusal(kitchen.fire, token, event) is Code.TOKEN_NOT_ACTIVE
     assert kitchen.kinds(token)[-1] == "event_rejected"
+
+
+def test_an_ended_token_keeps_the_first_refusals_only_and_says_where_they_stop() -> None:
+    """A client that fires for ever gets the same answer for ever, and fills no history."""
+    kitchen = Kitchen()
+    token = kitchen.start(path="plain")
+    assert refusal(kitchen.fire, token, "zzz") is Code.EVENT_NOT_ALLOWED
+    kitchen.fire(token, "noted")
+    before = len(kitchen.kinds(token))
+
+    for _ in range(3 * LATE_LINES_MAX):
+        assert refusal(kitchen.fire, token, "noted") is Code.TOKEN_NOT_ACTIVE
+
+    late = [entry for entry in kitchen.book.entries if entry.kind == "event_rejected"][1:]
+    assert len(kitchen.kinds(token)) - before == len(late) == LATE_LINES_MAX
+    says = [entry.data["reason"].endswith("; what is refused from now on leaves no line") for entry in late]
+    assert says == [False] * (LATE_LINES_MAX - 1) + [True]
+
+
+def test_a_token_that_lives_keeps_a_line_of_every_refusal() -> None:
+    kitchen = Kitchen()
+    token = kitchen.start(path="plain")
+    for _ in range(LATE_LINES_MAX + 5):
+        assert refusal(kitchen.fire, token, "zzz") is Code.EVENT_NOT_ALLOWED
+    assert kitchen.kinds(token).count("event_rejected") == LATE_LINES_MAX + 5
 
 
 @pytest.mark.parametrize("event", ["noted", "declined", "timeout", "zzz"])
