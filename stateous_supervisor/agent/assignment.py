@@ -59,6 +59,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     beats: int = 0
     cpu_s: float | None = None
     peak_bytes: int | None = None
+    is_suspect: bool = False
     is_doubted: bool = False
     is_slot_free: bool = False
     is_replaced: bool = False
@@ -66,6 +67,24 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def key(self) -> tuple[int, int]:
         return (self.task, self.attempt)
+
+
+def recovered(
+    task: int, attempt: int, state: str, token: str, identity: Identity, *, at: float, has_outcome: bool
+) -> Assignment:
+    """Return an attempt of an earlier process, whose outcome is on disk or never will be. It takes no slot."""
+    return Assignment(
+        task=task,
+        attempt=attempt,
+        state=state,
+        token=token,
+        identity=identity,
+        claimed_at=at,
+        trusted_until=at,
+        ended_at=at if has_outcome else None,
+        phase=Phase.REPORTING if has_outcome else Phase.STARTING,
+        is_slot_free=True,
+    )
 
 
 # What can happen. `Began` and `Outcome` are the link's own messages.

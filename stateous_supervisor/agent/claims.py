@@ -249,11 +249,17 @@ class Claims:
         return request
 
     async def _start(self, answers: list[Granted | BadGrant], identity: Identity, sent_at: float) -> None:
-        """Journal what was granted, then hand it to the host; while stopping it is given back instead."""
+        """Journal what was granted, then hand it to the host; while stopping it is given back instead.
+
+        So is what the disk does not take (A-41); where nothing can be given back, it waits for the disk.
+        """
         with anyio.CancelScope(shield=True):
             accepted = self._roster.accept(answers, identity, sent_at)
-            await self._journal.flush()
-            if self._is_stopping and self._control_plane.terms.offers("release"):
+            can_release = self._control_plane.terms.offers("release")
+            is_kept = await self._journal.is_kept()
+            if not is_kept and not can_release:
+                await self._journal.flush()
+            if can_release and (self._is_stopping or not is_kept):
                 for assignment in accepted:
                     self._roster.give_back(assignment.key, "not_started")
             self._roster.start(accepted)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from stateous_contract.reliance import Reliance
 
 from stateous_supervisor.agent.assignment import Identity
-from stateous_supervisor.agent.hosts import HostSource
+from stateous_supervisor.agent.host import HostSource
 from stateous_supervisor.link.frames import Confinement
 
 
@@ -18,7 +18,7 @@ class Orders:
 
     Args:
         source: starts the hosts from now on.
-        tasks, tasks_by_state, timeouts, confinements, drain_timeout_s: as in `Duty`.
+        tasks, tasks_by_state, timeouts, confinements, drain_timeout_s, fenced: as in `Duty`.
     """
 
     source: HostSource
@@ -27,6 +27,7 @@ class Orders:
     timeouts: Mapping[str, float | None]
     confinements: Mapping[str, Confinement]
     drain_timeout_s: float | None
+    fenced: Collection[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +40,7 @@ class Duty:
         tasks_by_state: states with a limit of their own.
         timeouts: by state, in seconds.
         confinements: by state, where a routine runs and within what bounds.
+        fenced: states whose routines do not outlive a lease that cannot be proven.
         drain_timeout_s: how long a stop waits for routines; None for ever.
         checksum: reads what the folder's contract was made for.
         reliance: reads what its routines rely on; None where the contract does not say.
@@ -52,6 +54,7 @@ class Duty:
     tasks_by_state: Mapping[str, int] = field(default_factory=dict)
     timeouts: Mapping[str, float | None] = field(default_factory=dict)
     confinements: Mapping[str, Confinement] = field(default_factory=dict)
+    fenced: Collection[str] = ()
     reliance: Callable[[], Reliance | None] = lambda: None
     drain_timeout_s: float | None = None
     is_strict: bool = False

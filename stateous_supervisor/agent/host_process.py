@@ -23,7 +23,7 @@ from anyio.abc import Process
 import stateous_supervisor
 from stateous_supervisor.agent import dumps
 from stateous_supervisor.agent.dumps import Hang
-from stateous_supervisor.agent.hosts import HostEnded, HostUnusable
+from stateous_supervisor.agent.host import HostEnded, HostUnusable
 from stateous_supervisor.agent.link_end import LinkEnd, LinkEnded
 from stateous_supervisor.agent.loading import LoadStopped, load
 from stateous_supervisor.link.frames import (
@@ -104,6 +104,8 @@ class ProcessHosts:
         printed: takes a line that a host printed, with its generation.
         environment: of the hosts; what they must not have is taken out.
     """
+
+    can_add = True
 
     def __init__(
         self, python: str, folder: Path, *, printed: Printed, environment: Mapping[str, str]

@@ -1,8 +1,8 @@
-"""What the agent needs of a routine host, and the loop that always has one: start, read, bury, start again.
+"""The loop that always has a routine host: start, read, bury, start again.
 
-A `Host` is a child process (`host_process`), the runner inside this process (`--inline`), or a scripted
-double in tests. The loop knows none of them. It hands frames to the roster, tells it when a host died, and
-starts the next host at once; hosts that keep dying are started with backoff (A-23).
+It hands frames to the roster, tells it when a host died, and starts the next host at once; hosts that keep dying
+are started with backoff (A-23). A suspect gets a host of its own, and a host in which too many routines go on
+although their attempt is over is replaced (A-30).
 """
 
 from __future__ import annotations
@@ -10,15 +10,21 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import Final, Protocol
+from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
 
 from stateous_supervisor.agent import cadence
-from stateous_supervisor.agent.dumps import Hang
 from stateous_supervisor.agent.faults import Exit, Fault
+from stateous_supervisor.agent.host import (
+    Host,
+    HostEnded,
+    HostSource,
+    HostUnusable,
+    check,
+    check_broken,
+)
 from stateous_supervisor.agent.logs import Log
 from stateous_supervisor.agent.progress import Promise, nothing
 from stateous_supervisor.agent.roster import Roster
@@ -26,87 +32,40 @@ from stateous_supervisor.agent.stalls import Stalls
 from stateous_supervisor.link.frames import (
     Began,
     BrokenFile,
-    Frame,
     Logged,
     Noted,
     Outcome,
     Pulse,
     Remembered,
-    RoutineFacts,
     ToAgent,
 )
 
 START_S: Final = 600.0  # a folder with many files may take its time
 STEADY_S: Final = 60.0  # a host that lived this long owes no backoff
+ABANDONED_MAX: Final = 8  # so many routines may go on in a host although their attempt is over (A-30)
+AGAIN_S: Final = 60.0  # how soon a host that could not be replaced is tried again
+ALONE_MAX: Final = 8  # so many suspects run at once; others wait for a host of their own
 
-
-class HostEnded(Exception):
-    """The host is gone. Ordinary: `reason` names the signal or the exit code."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
-class HostUnusable(Exception):
-    """No host can be started: interpreter, SDK or the link's protocol is not what is needed (A-25)."""
-
-    def __init__(self, sentence: str) -> None:
-        super().__init__(sentence)
-        self.sentence = sentence
-
-
-class Host(Protocol):
-    """A host whose files are loaded. `generation` numbers the hosts of one agent from 1."""
-
-    generation: int
-    pid: int
-    python: str
-    routines: Sequence[RoutineFacts]
-    broken: Sequence[BrokenFile]
-    faults: Sequence[str]
-    has_pulse: bool
-
-    @property
-    def is_stalled(self) -> bool:
-        """Whether it has not read for so long that it should get no more work."""
-
-    def send(self, messages: Sequence[Frame]) -> None:
-        """Send messages as one frame. Never waits, never fails: a host that is gone says so by `receive`."""
-
-    async def hang(self) -> Hang | None:
-        """Return where the host hangs, if that can be seen from outside. May take a second."""
-
-    async def receive(self) -> Sequence[ToAgent]:
-        """Return what has come, one or more messages.
-
-        Raises:
-            HostEnded: there is nothing more to come.
-        """
-
-
-class HostSource(Protocol):
-    """Starts hosts."""
-
-    def open(self, generation: int) -> AbstractAsyncContextManager[Host]:
-        """Start a host and load the folder; on exit it is ended, with all that belongs to it.
-
-        Raises:
-            HostUnusable: on entry.
-        """
+Key = tuple[int, int]
 
 
 class _Line:
-    """A source and the host that there is of it. A reload replaces the line; a retired one ends with its work."""
+    """A source and the host that there is of it. A reload replaces the line; a retired one ends with its work.
 
-    def __init__(self, source: HostSource) -> None:
+    One for a `suspect` is retired from the beginning: it has one host, and that takes nothing else.
+    """
+
+    def __init__(self, source: HostSource, suspect: Key | None = None) -> None:
         self.source = source
+        self.suspect = suspect
         self.host: Host | None = None
         self.generation = 0
         self.welcomed_at = 0.0
         self.pulse = Pulse(loop_lag_s=0.0)
+        self.abandoned = 0
+        self.is_crowded = False
         self.scope = anyio.CancelScope()
-        self.is_retired = False
+        self.is_retired = suspect is not None
         self.settled = anyio.Event()
         self.fault: str | None = "the agent stopped meanwhile"
         self.stalls: Stalls | None = None
@@ -144,6 +103,20 @@ class Hosts:
         self._deaths = 0
         self._generation = 0
         self._tasks: TaskGroup | None = None
+        self._starting = anyio.Lock()
+        self._alone = anyio.Semaphore(ALONE_MAX)
+        roster.alone = self._start_alone
+
+    @property
+    def generation(self) -> int:
+        """The number of the host that takes new work; 0 without one."""
+        hosts = [line.host for line in self.lines if line.host is not None and not line.is_retired]
+        return max((host.generation for host in hosts), default=0)
+
+    @property
+    def abandoned(self) -> int:
+        """How many routines go on although their attempt is over."""
+        return sum(line.abandoned for line in self.lines if line.host is not None)
 
     @property
     def broken(self) -> Sequence[BrokenFile]:
@@ -174,13 +147,42 @@ class Hosts:
         Raises:
             Fault: it cannot be used, or a file broke that was good; the old host goes on (78).
         """
-        assert self._tasks is not None, "the first host has not been started"
-        line = _Line(source)
-        self._tasks.start_soon(self._have_next, line)
-        await line.settled.wait()
+        line = await self._start_beside(source)
         if line.fault is not None:
             raise Fault(Exit.CONFIG, line.fault)
-        self._source = source
+
+    async def _start_beside(self, source: HostSource | None) -> _Line:
+        """Start a host beside the one that there is; of the same source as that where none is given."""
+        assert self._tasks is not None, "the first host has not been started"
+        async with self._starting:
+            line = _Line(source or self._source)
+            self._tasks.start_soon(self._have_next, line)
+            await line.settled.wait()
+            if line.fault is None:
+                self._source = line.source
+            return line
+
+    async def _replace(self, crowded: _Line) -> None:
+        """Have another host take new work; the crowded one ends with its routines, and then with what is abandoned."""
+        line = await self._start_beside(None)
+        if line.fault is not None:
+            self._log.tell("host.failed", error=line.fault, next_in_s=AGAIN_S)
+            await anyio.sleep(AGAIN_S)
+            crowded.is_crowded = False
+
+    def _start_alone(self, key: Key) -> bool:
+        """Start a host for one suspect, so that its next death has one culprit; return whether there can be one."""
+        if self._tasks is None or not self._source.can_add:
+            return False
+        self._tasks.start_soon(self._have_alone, key)
+        return True
+
+    async def _have_alone(self, key: Key) -> None:
+        async with self._alone:
+            line = _Line(self._source, key)
+            line.settled.set()
+            await self._have_next(line)
+            self._roster.give_up(key)
 
     async def _have_next(self, line: _Line) -> None:
         try:
@@ -197,12 +199,14 @@ class Hosts:
         self.lines.append(line)
         try:
             with line.scope:
-                while not line.is_retired:
+                while True:
                     self._generation += 1
                     await anyio.sleep(await self._live(line, self._generation))
+                    if line.is_retired:
+                        break
         finally:
             self.lines.remove(line)
-        if line.is_retired:
+        if line.is_retired and line.suspect is None:
             self._log.tell("host.retired", host=line.generation)
 
     async def _live(self, line: _Line, generation: int) -> float:
@@ -218,7 +222,7 @@ class Hosts:
         except HostEnded as ended:
             if anyio.current_time() - started_at >= STEADY_S:
                 self._deaths = 0
-            return self._bury(generation, ended.reason, is_retired=line.is_retired)
+            return self._bury(generation, ended.reason, line)
         except HostUnusable as unusable:
             if not line.settled.is_set():
                 raise Fault(Exit.CONFIG, unusable.sentence) from None
@@ -241,16 +245,24 @@ class Hosts:
             self._log.tell("folder.broken", file=broken.file, line=broken.line, error=broken.error)
         states = [routine.state for routine in host.routines]
         self._log.tell("host.started", host=host.generation, pid=host.pid, python=host.python, states=states)
-        line.fault = None
+        line.fault, line.abandoned, line.is_crowded = None, 0, False
         line.host, line.welcomed_at = host, anyio.current_time()
         self._watch(line, host)
+        if line.suspect is None:
+            self._open(line, host)
+        else:
+            self._roster.start_alone(host, line.suspect)
+        self._changed()
+
+    def _open(self, line: _Line, host: Host) -> None:
+        """Give this host what waits and all work from now on."""
+        self._roster.paused = ()
         self._roster.welcome(host)
         for other in self.lines:
-            if other is not line and not line.is_retired:
+            if other is not line and not other.is_retired:
                 self._retire(other)
         line.settled.set()
         self.ready.set()
-        self._changed()
 
     def _watch(self, line: _Line, host: Host) -> None:
         """Warn when this host hangs, for as long as it is there (A-22)."""
@@ -267,7 +279,6 @@ class Hosts:
             names=self._roster.names,
             changed=changed,
         )
-        self._roster.paused = ()
         if self._tasks is not None:
             self._tasks.start_soon(stalls.watch, lambda: line.host is host)
 
@@ -276,18 +287,11 @@ class Hosts:
         try:
             check(host, is_strict=self._is_strict and not line.settled.is_set())
             if self.ready.is_set() and not line.settled.is_set():
-                self._check_broken(host)
+                check_broken(host, {broken.file for broken in self.broken})
         except Fault as fault:
             if not line.settled.is_set():
                 raise
             raise HostUnusable(fault.sentence) from None
-
-    def _check_broken(self, host: Host) -> None:
-        """Refuse a reload that would take away what a file gave that was good before."""
-        known = {broken.file for broken in self.broken}
-        fresh = [f"{where(broken)}: {broken.error}" for broken in host.broken if broken.file not in known]
-        if fresh:
-            raise Fault(Exit.CONFIG, "\n".join(fresh))
 
     def _retire(self, line: _Line) -> None:
         """Give this line no more work, and end it once its routines have ended."""
@@ -305,6 +309,8 @@ class Hosts:
         now = anyio.current_time()
         for message in messages:
             if isinstance(message, Outcome):
+                if line is not None:
+                    line.abandoned += message.is_abandoned
                 roster.end(message, now)
             elif isinstance(message, Began):
                 roster.happen((message.task, message.attempt), message, now)
@@ -313,9 +319,19 @@ class Hosts:
             elif isinstance(message, Logged):
                 self._log_line(generation, message)
             elif isinstance(message, Pulse) and line is not None:
-                line.pulse = message
+                self._count_abandoned(line, message)
                 if line.stalls is not None:
                     line.stalls.take(message, now)
+
+    def _count_abandoned(self, line: _Line, pulse: Pulse) -> None:
+        before, line.pulse, line.abandoned = line.abandoned, pulse, pulse.abandoned
+        if before != line.abandoned:
+            self._changed()
+        is_replaceable = not line.is_retired and not line.is_crowded and line.source.can_add
+        if line.abandoned >= ABANDONED_MAX and is_replaceable and self._tasks is not None:
+            line.is_crowded = True
+            self._log.tell("host.crowded", host=self.generation, abandoned=line.abandoned)
+            self._tasks.start_soon(self._replace, line)
 
     def _log_line(self, generation: int, line: Logged) -> None:
         keys: Mapping[str, object] = {"host": generation, "text": line.text}
@@ -325,11 +341,11 @@ class Hosts:
             keys = {**self._roster.names((line.task, line.attempt)), "text": line.text}
         self._log.tell_at(line.level, event, keys)
 
-    def _bury(self, generation: int, reason: str, *, is_retired: bool) -> float:
+    def _bury(self, generation: int, reason: str, line: _Line) -> float:
         """Settle what the host had; return how long to wait before the next one starts (A-23)."""
-        running = self._roster.bury(generation, reason)
+        running = self._roster.bury(generation, reason, others=line.abandoned)
         self._changed()
-        if is_retired:
+        if line.is_retired:
             self._log.tell("host.ended", host=generation, reason=reason, running=running)
             return 0.0
         self._deaths += 1
@@ -338,24 +354,3 @@ class Hosts:
             "host.ended", host=generation, reason=reason, running=running, next_in_s=round(wait_s, 1)
         )
         return wait_s
-
-
-def check(host: Host, *, is_strict: bool) -> None:
-    """Refuse a folder that is not fit to run (A-05, A-06).
-
-    Raises:
-        Fault: faults of the folder, no routine at all, or, if strict, a file that does not load (78).
-    """
-    faults = list(host.faults)
-    if is_strict:
-        faults += [f"{where(broken)}: {broken.error}" for broken in host.broken]
-    if not faults and not host.routines:
-        why = "".join(f"; {where(broken)}: {broken.error}" for broken in host.broken)
-        faults = [f"the folder has no routine that can be used{why}"]
-    if faults:
-        raise Fault(Exit.CONFIG, "\n".join(faults))
-
-
-def where(broken: BrokenFile) -> str:
-    """Return the place of a broken file."""
-    return broken.file if broken.line is None else f"{broken.file}:{broken.line}"

@@ -53,6 +53,11 @@ EVENTS: Final[Mapping[str, Row]] = {
     "host.started": Row("info", ("host", "pid", "python", "states"), "a routine host is ready"),
     "host.ended": Row("warning", ("host", "reason", "running", "next_in_s"), "a routine host is gone"),
     "host.failed": Row("error", ("error", "next_in_s"), "a routine host could not be started"),
+    "host.crowded": Row(
+        "warning",
+        ("host", "abandoned"),
+        "so many abandoned routines are in it that another host takes its place",
+    ),
     "host.blocked": Row(
         "warning",
         ("host", "what", "place", "blocked_s", "tasks", *ATTEMPT),
@@ -98,6 +103,7 @@ EVENTS: Final[Mapping[str, Row]] = {
         ),
         "the one line that ends each attempt",
     ),
+    "routine.abandoned": Row("warning", ATTEMPT, "a routine goes on although its attempt is over"),
     "lease.lost": Row(
         "warning", (*ATTEMPT, "reason", "held_s"), "the control plane says that it is not ours"
     ),
@@ -113,7 +119,11 @@ EVENTS: Final[Mapping[str, Row]] = {
     ),
     "outbox.recovered": Row("info", ("claims", "grants", "messages"), "an earlier process left something"),
     "outbox.copied": Row("warning", ("claims", "grants", "messages"), "the outbox was made on another box"),
-    "outbox.set_aside": Row("error", ("record", "error"), "a damaged record or file, kept and not sent"),
+    "outbox.set_aside": Row(
+        "error",
+        ("record", "error"),
+        "a record or file that is damaged, foreign or refused, kept and not sent",
+    ),
     "outbox.failed": Row("error", ("error", "next_in_s"), "the disk refused; no claims until it is mended"),
     "outbox.mended": Row("info", ("down_s",), "the disk takes writes again"),
     "routine.logged": Row("info", (*ATTEMPT, "text", "level"), "a routine printed or logged a line"),

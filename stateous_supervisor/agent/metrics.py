@@ -41,8 +41,11 @@ METRICS: Final[Mapping[str, Metric]] = {
     "outbox_messages": Metric("gauge", (), "Messages that wait to be delivered."),
     "outbox_age_seconds": Metric("gauge", (), "How long the oldest outcome has waited."),
     "outbox_writable": Metric("gauge", (), "1 while the disk takes writes."),
+    "outbox_set_aside": Metric("gauge", (), "Records and files that cannot be read or sent, and are kept."),
     "host_deaths_total": Metric("counter", (), "Routine hosts that died and were replaced."),
-    "hosts": Metric("gauge", (), "Routine hosts that live; two while a reload lasts."),
+    "hosts": Metric(
+        "gauge", (), "Routine hosts that live; more than one while a reload lasts or a suspect runs."
+    ),
     "loop_lag_seconds": Metric("gauge", (), "How late the event loop of the routines is, at worst."),
     "broken_files": Metric("gauge", (), "Files of the folder that are left out."),
     "reloads_refused_total": Metric("counter", (), "Reloads of a bad configuration or folder."),
@@ -98,6 +101,8 @@ def _numbers(seen: Snapshot, counted: Tally) -> Mapping[str, float | None]:
         "outbox_messages": seen.outbox_depth,
         "outbox_age_seconds": seen.outbox_age_s,
         "outbox_writable": seen.outbox_is_writable,
+        "outbox_set_aside": len(seen.set_aside),
+        "replays_diverged_total": events["replay.diverged"],
         "host_deaths_total": events["host.ended"],
         "hosts": len(seen.hosts),
         "loop_lag_seconds": max((host.loop_lag_s for host in seen.hosts), default=0.0),

@@ -23,7 +23,7 @@ class RunningTask(msgspec.Struct, kw_only=True):
 
 
 class HostFacts(msgspec.Struct, kw_only=True):
-    """One routine host. A retired one gets no more work and ends with its last routine."""
+    """One routine host. A retired one gets no more work and ends with its last routine, as one for a suspect does."""
 
     generation: int
     pid: int
@@ -34,6 +34,7 @@ class HostFacts(msgspec.Struct, kw_only=True):
     abandoned: int = 0
     loop_lag_s: float = 0.0
     is_retired: bool = False
+    is_for_suspect: bool = False
 
 
 class Broken(msgspec.Struct, kw_only=True):
@@ -66,6 +67,8 @@ class Snapshot(msgspec.Struct, kw_only=True):
     outbox_depth: int
     outbox_is_writable: bool
     outbox_age_s: float = 0.0
+    outbox_is_copied: bool = False
+    set_aside: list[str] = []
     hosts: list[HostFacts]
     broken: list[Broken]
     reload_error: str | None = None
@@ -110,12 +113,16 @@ def headline(seen: Snapshot) -> str:
         parts.append(f"control plane away for {span(seen.away_s)}")
     elif not seen.is_reached:
         parts.append("control plane not reached yet")
-    elif not seen.is_claiming and seen.phase == "serving":
+    elif not seen.is_claiming and seen.outbox_is_writable and seen.phase == "serving":
         parts.append("claims are stopped")
+    if not seen.outbox_is_writable:
+        parts.append("the disk refuses, no claims")
     if seen.beat_age_s is not None and seen.tasks:
         parts.append(f"beat {span(seen.beat_age_s)} ago")
     if seen.outbox_depth:
         parts.append(f"{seen.outbox_depth} to deliver")
+    if seen.set_aside:
+        parts.append(f"{len(seen.set_aside)} set aside")
     parts.append(f"{seen.abandoned} abandoned")
     return ", ".join(parts)
 

@@ -27,8 +27,11 @@ class Receivers:
         self.newest: Receiver | None = None
         self._all: dict[int, Receiver] = {}
 
-    def add(self, host: Receiver) -> None:
-        self.newest = self._all[host.generation] = host
+    def add(self, host: Receiver, *, is_open: bool = True) -> None:
+        """Take a host in. One that is not open takes only what it was started for."""
+        self._all[host.generation] = host
+        if is_open:
+            self.newest = host
 
     def drop(self, generation: int) -> None:
         self._all.pop(generation, None)

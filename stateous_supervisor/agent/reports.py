@@ -12,7 +12,7 @@ import msgspec
 from stateous_contract.limits import ERROR_BYTES_MAX
 from stateous_contract.messages import Report, TaskMessage
 
-from stateous_supervisor.link.frames import Outcome
+from stateous_supervisor.link.frames import Noted, Outcome, Remembered
 
 CUT_MARK: Final = " … [cut]"
 ENVELOPE_BYTES: Final = 1_024  # what names, instance and keys around an outcome take at most
@@ -40,6 +40,13 @@ def of(outcome: Outcome) -> TaskMessage:
         schedules=outcome.schedules,
         retryable=outcome.is_retryable,
     )
+
+
+def word(said: Noted | Remembered) -> TaskMessage:
+    """Return the message of a note or a memory write."""
+    if isinstance(said, Noted):
+        return TaskMessage(task=said.task, attempt=said.attempt, kind="note", text=said.text)
+    return TaskMessage(task=said.task, attempt=said.attempt, kind="memory", key=said.key, value=said.value)
 
 
 def dropped(outcome: Outcome) -> TaskMessage:

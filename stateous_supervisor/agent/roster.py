@@ -35,15 +35,17 @@ from stateous_supervisor.agent.assignment import (
     Send,
     Tell,
     advance,
+    recovered,
 )
 from stateous_supervisor.agent.control_plane import BadGrant, ControlPlane, Granted, Result
-from stateous_supervisor.agent.delivery import Delivery
+from stateous_supervisor.agent.delivery import GONE, Delivery
 from stateous_supervisor.agent.journal import Journal
 from stateous_supervisor.agent.keeping import Keeping
 from stateous_supervisor.agent.logs import Log
 from stateous_supervisor.agent.outbox import Envelope, GrantRow
 from stateous_supervisor.agent.receivers import Receiver, Receivers
 from stateous_supervisor.agent.slots import Slots
+from stateous_supervisor.agent.telling import finished, names_of, origin_of
 from stateous_supervisor.link import frames
 
 KEPT: Final = Kept()
@@ -59,7 +61,7 @@ class Roster:
     """The table of assignments, by task and attempt.
 
     `freed`, `held` and `delivered` are called when a slot came free, something is held, a report was
-    delivered.
+    delivered; `alone` when a suspect wants a host of its own, and returns whether there will be one.
 
     Args:
         slots: how much may be held.
@@ -88,9 +90,10 @@ class Roster:
         self._journal = journal
         self._delivery = delivery
         self._log = log
-        self.freed: Callable[[], None] = _nothing
-        self.held: Callable[[], None] = _nothing
-        self.delivered: Callable[[], None] = _nothing
+        self.freed: Callable[[], None] = lambda: None
+        self.held: Callable[[], None] = lambda: None
+        self.delivered: Callable[[], None] = lambda: None
+        self.alone: Callable[[Key], bool] = lambda _key: False
         self.is_draining = False
         self._hosts = Receivers()
         self._raws: dict[Key, Raw] = {}
@@ -134,8 +137,9 @@ class Roster:
             identity=identity,
             claimed_at=now,
             trusted_until=cadence.trusted_until(sent_at, lease_s),
+            is_suspect=grant.suspect,
         )
-        self._log.tell("task.claimed", lease_s=lease_s, **self._names(assignment))
+        self._log.tell("task.claimed", lease_s=lease_s, **names_of(assignment))
         self._add(assignment)
         self._raws[assignment.key] = granted.raw
         self._journal.batch.grants.append(
@@ -162,19 +166,8 @@ class Roster:
 
     def recover(self, row: GrantRow | Envelope, *, has_outcome: bool) -> Assignment:
         """Take in what nobody runs here: an attempt of an earlier process, with its outcome or without."""
-        now = anyio.current_time()
-        assignment = Assignment(
-            task=row.task,
-            attempt=row.attempt,
-            state=row.state,
-            token=row.token,
-            identity=row.identity,
-            claimed_at=now,
-            trusted_until=now,
-            ended_at=now if has_outcome else None,
-            phase=Phase.REPORTING if has_outcome else Phase.STARTING,
-            is_slot_free=True,
-        )
+        origin = (row.task, row.attempt, row.state, row.token)
+        assignment = recovered(*origin, row.identity, at=anyio.current_time(), has_outcome=has_outcome)
         self.assignments[assignment.key] = assignment
         self.held()
         return assignment
@@ -198,48 +191,79 @@ class Roster:
         self._hosts.drop(generation)
 
     def start(self, assignments: Iterable[Assignment]) -> None:
-        """Give journaled assignments to the host, in one frame; without a host they wait for the next one."""
+        """Give journaled assignments to the host, in one frame; without a host they wait for the next one.
+
+        A suspect waits for a host of its own, where there can be one.
+        """
         host = self._hosts.newest
-        runs: list[frames.Frame] = []
-        now = anyio.current_time()
-        for assignment in assignments:
-            key = assignment.key
-            current = self.assignments.get(key)
-            if current is None or current.phase is not Phase.STARTING:
-                self._raws.pop(key, None)
-                if current is not None and current.phase is Phase.CANCELLING:
-                    self.give_back(key, "not_started")
-            elif host is None:
+        ready: list[Assignment] = []
+        for current in filter(None, [self._startable(each.key) for each in assignments]):
+            if host is None:
                 self._waiting.append(current)
             elif current.state not in self.states:
-                self._raws.pop(key, None)
-                self.give_back(key, "not_started")
-            else:
-                self.assignments[key] = msgspec.structs.replace(current, host=host.generation)
-                runs.append(
-                    frames.Run(
-                        grant=self._raws.pop(key),
-                        lease_s=max(0.0, current.trusted_until - now),
-                        timeout_s=self.timeouts.get(current.state),
-                        confinement=self.confinements.get(current.state, UNCONFINED),
-                    )
+                self.give_up(current.key)
+            elif not (current.is_suspect and self.alone(current.key)):
+                ready.append(current)
+        if host is not None and ready:
+            self._send(host, ready)
+
+    def start_alone(self, host: Receiver, key: Key) -> None:
+        """Give a suspect to the host that was started for it, and nothing else ever."""
+        self._hosts.add(host, is_open=False)
+        current = self._startable(key)
+        if current is not None:
+            self._send(host, [current])
+
+    def give_up(self, key: Key) -> None:
+        """No host will start this one: it is given back."""
+        if self._startable(key) is not None:
+            self._raws.pop(key, None)
+            self.give_back(key, "not_started")
+
+    def _startable(self, key: Key) -> Assignment | None:
+        """Return an assignment whose routine is to be started; what was let go meanwhile is settled."""
+        current = self.assignments.get(key)
+        if current is not None and current.phase is Phase.STARTING and not current.host:
+            return current
+        self._raws.pop(key, None)
+        if current is not None and current.phase is Phase.CANCELLING:
+            self.give_back(key, "not_started")
+        return None
+
+    def _send(self, host: Receiver, assignments: Iterable[Assignment]) -> None:
+        now = anyio.current_time()
+        runs: list[frames.Frame] = []
+        for current in assignments:
+            self.assignments[current.key] = msgspec.structs.replace(current, host=host.generation)
+            runs.append(
+                frames.Run(
+                    grant=self._raws.pop(current.key),
+                    lease_s=max(0.0, current.trusted_until - now),
+                    timeout_s=self.timeouts.get(current.state),
+                    confinement=self.confinements.get(current.state, UNCONFINED),
                 )
-        if host is not None and runs:
-            host.send(runs)
+            )
+        host.send(runs)
 
     def give_back(self, key: Key, reason: str) -> None:
         """Nobody goes on with this attempt here: release it, or fail it where that is not offered."""
         can_release = self._control_plane.terms.offers("release")
         self.happen(key, GivenBack(reason=reason, can_release=can_release))
 
-    def bury(self, generation: int, reason: str) -> int:
-        """A host is gone: settle what it had. Return how many assignments that were."""
+    def bury(self, generation: int, reason: str, *, others: int = 0) -> int:
+        """A host is gone: settle what it had. Return how many assignments that were.
+
+        Args:
+            generation: which host.
+            reason: how it ended.
+            others: routines that still ran in it although their attempt was over; one of them may be the culprit.
+        """
         self.leave(generation)
-        had = [a for a in self.assignments.values() if a.host == generation]
+        had = [a for a in self.assignments.values() if a.host == generation and a.phase in IN_HOST]
         running = [a for a in had if a.phase in RUNNING]
         died = HostDied(
             reason=reason,
-            is_alone=len(running) == 1,
+            is_alone=len(running) == 1 and len(had) == 1 and not others,
             can_release=self._control_plane.terms.offers("release"),
         )
         for assignment in had:
@@ -249,6 +273,8 @@ class Roster:
     def end(self, outcome: frames.Outcome, at: float) -> None:
         """A routine ended. One that was cancelled for a stop is given back rather than failed (A-43)."""
         key = (outcome.task, outcome.attempt)
+        if outcome.is_abandoned:
+            self._log.tell("routine.abandoned", **self.names(key))
         if outcome.is_dropped and self.is_draining:
             self.give_back(key, "drain")
         else:
@@ -300,9 +326,9 @@ class Roster:
                 self._delivery.put(self._envelopes.pop(key))
             case Close():
                 del self.assignments[key]
-                self._close(assignment, effect.ending, at)
+                self._log.tell("task.finished", **finished(assignment, effect.ending, at))
             case Tell():
-                self._log.tell(effect.event, **self._names(assignment), **effect.keys)
+                self._log.tell(effect.event, **names_of(assignment), **effect.keys)
             case Drop():
                 self._delivery.drop(key)
                 self._journal.batch.attempts_over.append(key)
@@ -322,12 +348,8 @@ class Roster:
         if assignment is None or assignment.phase not in RUNNING:
             return
         if isinstance(word, frames.Noted):
-            self._log.tell("task.noted", text=word.text, **self._names(assignment))
-            message = TaskMessage(task=word.task, attempt=word.attempt, kind="note", text=word.text)
-        else:
-            message = TaskMessage(
-                task=word.task, attempt=word.attempt, kind="memory", key=word.key, value=word.value
-            )
+            self._log.tell("task.noted", text=word.text, **names_of(assignment))
+        message = reports.word(word)
         self._keeping.write(assignment, message.kind, msgspec.json.encode(message))
 
     def _on_written(self, envelopes: list[Envelope]) -> None:
@@ -347,8 +369,11 @@ class Roster:
             self.happen(key, DELIVERED if result.status < 400 else Declined(code=code, sentence=error))
             self.delivered()
         elif result.status >= 400:
-            names = {"task": envelope.task, "attempt": envelope.attempt, "token": envelope.token}
-            self._log.tell("message.refused", message=envelope.kind, code=code, error=error, **names)
+            self._log.tell(
+                "message.refused", message=envelope.kind, code=code, error=error, **origin_of(envelope)
+            )
+            if result.status not in GONE:
+                self._journal.set_aside(envelope, f"the control plane refused it ({code}): {error}")
 
     def _cancel(self, assignment: Assignment, cause: str) -> None:
         if assignment.host:
@@ -356,23 +381,6 @@ class Roster:
         else:
             self._raws.pop(assignment.key, None)
             self.give_back(assignment.key, "not_started")
-
-    def _close(self, assignment: Assignment, ending: str, at: float) -> None:
-        began_at = assignment.began_at if assignment.began_at is not None else assignment.claimed_at
-        ended_at = assignment.ended_at if assignment.ended_at is not None else began_at
-        self._log.tell(
-            "task.finished",
-            **self._names(assignment),
-            outcome=assignment.outcome,
-            event_name=assignment.event,
-            ending=ending,
-            duration_s=reports.shown_s(ended_at - began_at),
-            queue_s=reports.shown_s(began_at - assignment.claimed_at),
-            report_s=reports.shown_s(at - ended_at),
-            heartbeats=assignment.beats,
-            cpu_s=assignment.cpu_s,
-            peak_mb=None if assignment.peak_bytes is None else round(assignment.peak_bytes / 1_048_576, 1),
-        )
 
     # Facts.
 
@@ -384,17 +392,9 @@ class Roster:
     def names(self, key: Key) -> dict[str, object]:
         """Return what stands on every log line of an attempt (A-58)."""
         assignment = self.assignments.get(key)
-        return {"task": key[0], "attempt": key[1]} if assignment is None else self._names(assignment)
-
-    def _names(self, assignment: Assignment) -> dict[str, object]:
-        a = assignment
-        return {"task": a.task, "attempt": a.attempt, "token": a.token, "state": a.state}
+        return {"task": key[0], "attempt": key[1]} if assignment is None else names_of(assignment)
 
     @property
     def running(self) -> list[Assignment]:
         """Those whose routine has not ended."""
         return [a for a in self.assignments.values() if a.phase in RUNNING]
-
-
-def _nothing() -> None:
-    """Stand in for a callback that nobody has set."""

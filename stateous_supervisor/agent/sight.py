@@ -81,6 +81,8 @@ def look(
         beat_failures=beats.failures,
         outbox_depth=parts.delivery.depth,
         outbox_is_writable=parts.journal.is_writable,
+        outbox_is_copied=parts.journal.is_copied,
+        set_aside=parts.journal.aside,
         outbox_age_s=_oldest(parts.roster.assignments.values(), now),
         hosts=_hosts(parts, now),
         broken=[Broken(file=each.file, line=each.line, error=each.error) for each in parts.hosts.broken],
@@ -120,9 +122,10 @@ def _hosts(parts: Sights, now: float) -> list[HostFacts]:
             states=[routine.state for routine in line.host.routines],
             age_s=round(now - line.welcomed_at, 1),
             running=running.count(line.host.generation),
-            abandoned=line.pulse.abandoned,
+            abandoned=line.abandoned,
             loop_lag_s=round(line.pulse.loop_lag_s, 3),
             is_retired=line.is_retired,
+            is_for_suspect=line.suspect is not None,
         )
         for line in parts.hosts.lines
         if line.host is not None

@@ -21,7 +21,8 @@ from stateous_supervisor.agent.delivery import Delivery
 from stateous_supervisor.agent.duty import Duty, Orders
 from stateous_supervisor.agent.faults import Exit, Fault
 from stateous_supervisor.agent.heartbeats import Heartbeats
-from stateous_supervisor.agent.hosts import Hosts, HostSource
+from stateous_supervisor.agent.host import HostSource
+from stateous_supervisor.agent.hosts import Hosts
 from stateous_supervisor.agent.journal import Journal
 from stateous_supervisor.agent.logs import Log
 from stateous_supervisor.agent.outbox import Outbox
@@ -69,6 +70,7 @@ class Supervisor:
         self._started_at = 0.0
         self._drain_timeout_s = duty.drain_timeout_s
         self._wake = Wake()
+        self._recovered = anyio.Event()
         self._hosts_over = anyio.Event()
         self._hosts_scope = anyio.CancelScope()
         self._claims_over = anyio.Event()
@@ -144,6 +146,7 @@ class Supervisor:
         loops.start_soon(self.keep_going, "delivery", lambda: self._delivery.run(self._roster.settle))
         loops.start_soon(self.keep_going, "heartbeats", self._heartbeats.run)
         self._tell_recovered()
+        loops.start_soon(self._recover)
         async with anyio.create_task_group() as starting:
             starting.start_soon(self._start_claims, loops)
             await self._stop.asked.wait()
@@ -162,9 +165,7 @@ class Supervisor:
             instance=duty.identity.instance,
         )
         self.started.set()
-        self._recover_messages()
-        await self._contact.wait_for_terms()
-        self._recover_grants()
+        await self._recovered.wait()
         loops.start_soon(self._claim)
 
     # What an earlier process left.
@@ -176,6 +177,13 @@ class Supervisor:
         counts = {"claims": len(found.claims), "grants": len(found.grants), "messages": len(found.messages)}
         if any(counts.values()):
             self._log.tell("outbox.copied" if found.is_copied else "outbox.recovered", **counts)
+
+    async def _recover(self) -> None:
+        """Settle all that was left as soon as the control plane is reached; that needs no host (A-35, A-46)."""
+        self._recover_messages()
+        await self._contact.wait_for_terms()
+        self._recover_grants()
+        self._recovered.set()
 
     def _recover_messages(self) -> None:
         """Finished outcomes go first (A-35); they are held until they are delivered."""
@@ -224,8 +232,8 @@ class Supervisor:
 
     @property
     def generation(self) -> int:
-        """The number of the newest host."""
-        return max((line.host.generation for line in self._hosts.lines if line.host is not None), default=0)
+        """The number of the host that takes new work; 0 without one."""
+        return self._hosts.generation
 
     def look(self) -> Snapshot:
         """Return how the agent is now. Waits for nothing (A-57)."""
@@ -302,6 +310,7 @@ class Supervisor:
     async def _end(self) -> Exit:
         """Drain, unless and until somebody insists (A-43, A-44)."""
         self._claims.stop()
+        self._journal.hurry()
         if self._fault is not None:
             return self._fault.exit_code
         running = len(self._roster.running)
@@ -309,8 +318,7 @@ class Supervisor:
         code = Exit.ABANDONED
         async with anyio.create_task_group() as draining:
             draining.start_soon(self._insist, draining.cancel_scope)
-            await self._drain()
-            code = Exit.DONE
+            code = await self._drain()
             draining.cancel_scope.cancel()
         if code is Exit.ABANDONED:
             with anyio.move_on_after(INSIST_S):
@@ -321,16 +329,23 @@ class Supervisor:
         await self._stop.insisted.wait()
         scope.cancel()
 
-    async def _drain(self) -> None:
+    async def _drain(self) -> Exit:
+        """Let routines end; return whether any had to be left at the limit although it would not stop."""
+        code = Exit.DONE
         with anyio.move_on_after(self._drain_timeout_s) as scope:
             await self._until_no_routine_runs()
         if scope.cancelled_caught:
             self._cancel_all()
             with anyio.move_on_after(CANCEL_S):
                 await self._until_no_routine_runs()
+                while self._hosts.abandoned:
+                    await self._wake.wait()
+            if self._roster.running or self._hosts.abandoned:
+                code = Exit.ABANDONED
         await self._end_hosts()
         await self._journal.flush()
         await self._deliver_rest()
+        return code
 
     async def _until_no_routine_runs(self) -> None:
         if self._hosts.ready.is_set() and self._contact.has_terms:
@@ -348,13 +363,20 @@ class Supervisor:
         self._hosts_scope.cancel()
         await self._hosts_over.wait()
         for assignment in self._roster.running:
+            if assignment.host:
+                self._log.tell("routine.abandoned", **self._roster.names(assignment.key))
             self._roster.give_back(assignment.key, "drain")
 
     async def _deliver_rest(self) -> None:
-        """Wait until all is delivered, or until one more try was not answered; the rest is kept."""
+        """Wait until all is delivered, or until one more try was not answered; the rest is kept.
+
+        While the disk keeps nothing, that is no end (A-41).
+        """
         tries = self._delivery.tries
         self._delivery.hurry()
-        while not self._delivery.is_empty and self._delivery.tries == tries:
+        while not self._delivery.is_empty and (
+            self._delivery.tries == tries or not self._journal.is_writable
+        ):
             if not self._contact.has_terms:
                 return
             await self._wake.wait(anyio.current_time() + LAST_TRY_S)

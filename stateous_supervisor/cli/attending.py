@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from stateous_supervisor.agent.config import Config
-    from stateous_supervisor.agent.hosts import HostSource
+    from stateous_supervisor.agent.host import HostSource
     from stateous_supervisor.agent.logs import Log
     from stateous_supervisor.agent.stop import Stop
     from stateous_supervisor.agent.supervisor import Supervisor

@@ -14,8 +14,8 @@ import typer
 
 from stateous_supervisor.agent import config, folder
 from stateous_supervisor.agent.faults import Exit, Fault
+from stateous_supervisor.agent.host import HostUnusable, where
 from stateous_supervisor.agent.host_process import ProcessHosts
-from stateous_supervisor.agent.hosts import HostUnusable, where
 from stateous_supervisor.cli import options
 from stateous_supervisor.link.frames import BrokenFile, RoutineFacts
 

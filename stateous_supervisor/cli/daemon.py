@@ -21,7 +21,8 @@ from stateous_supervisor.agent.duty import Duty
 from stateous_supervisor.agent.faults import Exit, Fault
 from stateous_supervisor.agent.host_process import ProcessHosts
 from stateous_supervisor.agent.logs import Log, StderrLines
-from stateous_supervisor.agent.outbox import Outbox, open_outbox
+from stateous_supervisor.agent.outbox import Outbox
+from stateous_supervisor.agent.outbox_file import open_outbox
 from stateous_supervisor.agent.proxies import BadProxy, proxy_for
 from stateous_supervisor.agent.stop import Stop
 from stateous_supervisor.agent.supervisor import Supervisor
@@ -29,7 +30,7 @@ from stateous_supervisor.cli.attending import Attendance
 from stateous_supervisor.systemd.notify import Notifier, from_environment
 
 if TYPE_CHECKING:
-    from stateous_supervisor.agent.hosts import HostSource
+    from stateous_supervisor.agent.host import HostSource
 
 STDERR: Final = 2
 CREDENTIAL: Final = "token"

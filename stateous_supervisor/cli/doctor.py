@@ -18,7 +18,7 @@ from stateous_supervisor.agent import config
 from stateous_supervisor.agent import folder as folders
 from stateous_supervisor.agent.client import options_for
 from stateous_supervisor.agent.faults import Exit, Fault
-from stateous_supervisor.agent.hosts import HostUnusable, where
+from stateous_supervisor.agent.host import HostUnusable, where
 from stateous_supervisor.cli import options
 from stateous_supervisor.cli.check import load
 from stateous_supervisor.cli.daemon import client_for, proxy_of, token_file

@@ -12,7 +12,7 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
-from stateous_supervisor.agent.hosts import HostEnded, HostUnusable
+from stateous_supervisor.agent.host import HostEnded, HostUnusable
 from stateous_supervisor.agent.link_end import LinkEnd, LinkEnded
 from stateous_supervisor.agent.loading import LoadStopped, load
 from stateous_supervisor.host.inline import InlineHost
@@ -54,6 +54,8 @@ class _Inline:
 
 class InlineHosts:
     """Starts the routine host as a thread. Nothing is protected from user code here."""
+
+    can_add = False
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -21,8 +21,8 @@ from stateous_contract.messages import EnteredBy, Grant, encode
 
 from stateous_supervisor.agent import config
 from stateous_supervisor.agent.faults import Exit, Fault
+from stateous_supervisor.agent.host import Host, HostEnded, HostUnusable, where
 from stateous_supervisor.agent.host_process import ProcessHosts
-from stateous_supervisor.agent.hosts import Host, HostEnded, HostUnusable, where
 from stateous_supervisor.cli import options
 from stateous_supervisor.host.rehearsal import LEASE_S, TASK, entry, grant_of
 from stateous_supervisor.link import frames

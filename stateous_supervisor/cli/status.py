@@ -35,8 +35,11 @@ def _lines(seen: Snapshot) -> Iterator[str]:
     yield f"slots          {seen.slots_taken} of {seen.slots} taken"
     beat = "none yet" if seen.beat_age_s is None else f"answered {span(seen.beat_age_s)} ago"
     yield f"heartbeats     {beat}, {seen.beat_failures} failed since"
-    disk = "" if seen.outbox_is_writable else "; the disk refuses"
+    disk = "" if seen.outbox_is_writable else "; the disk refuses, no claims until it takes writes"
+    disk += "; made on another box, whose claims and grants were left alone" if seen.outbox_is_copied else ""
     yield f"outbox         {seen.outbox_depth} to deliver{disk}"
+    for sentence in seen.set_aside:
+        yield f"set aside      {sentence}"
     for host in seen.hosts:
         yield f"host {host.generation:<9} {_host(host)}"
     for broken in seen.broken:
@@ -59,6 +62,7 @@ def _reach(seen: Snapshot) -> str:
 
 def _host(host: HostFacts) -> str:
     what = "ends with its last routine" if host.is_retired else "takes work"
+    what = "for one suspect alone" if host.is_for_suspect else what
     return (
         f"process {host.pid}, Python {host.python}, up {span(host.age_s)}, {what}, "
         f"{host.running} running, {host.abandoned} abandoned"

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from stateous_supervisor.agent.outbox import LOCK
+from stateous_supervisor.agent.outbox_file import LOCK
 from stateous_supervisor.doctor.facts import StateFacts, TokenFacts, UnitFacts
 from stateous_supervisor.systemd.installed import InstalledUnit, read
 from stateous_supervisor.systemd.unit import is_edited

@@ -246,7 +246,9 @@ class Runner:
     def _abandon(self, attempt: Attempt) -> None:
         """End the attempt without its routine, which may go on for ever (A-30, A-34)."""
         self.abandoned.add(attempt)
-        self._end(attempt, self._stopped(attempt))
+        outcome = self._stopped(attempt)
+        outcome.is_abandoned = True
+        self._end(attempt, outcome)
 
     def _stopped(self, attempt: Attempt) -> Outcome:
         stop = attempt.stop

@@ -99,6 +99,7 @@ class Outcome(Frame, tag="outcome"):
 
     `traceback` goes to the log, never to the wire.
     `is_dropped` says that the routine was cancelled or lost: nothing is to be reported.
+    `is_abandoned` says that the routine goes on all the same.
     `cpu_s` and `peak_bytes` are what it cost, with all that it started, where it had a process of its own.
     """
 
@@ -112,6 +113,7 @@ class Outcome(Frame, tag="outcome"):
     error: str | None = None
     traceback: str | None = None
     is_dropped: bool = False
+    is_abandoned: bool = False
     is_retryable: bool = True
     duration_s: float = 0.0
     cpu_s: float | None = None

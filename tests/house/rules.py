@@ -27,7 +27,7 @@ DOORS: dict[str, dict[str, list[str]]] = {
     "stateous_supervisor": {
         "httpx": [f"{AGENT}/client.py"],
         "yaml": [f"{AGENT}/yaml_file.py"],
-        "sqlite3": [f"{AGENT}/outbox.py"],
+        "sqlite3": [f"{AGENT}/outbox.py", f"{AGENT}/outbox_file.py"],
         "structlog": [f"{AGENT}/logs.py"],
         "anyio": [
             f"{AGENT}/*.py",

@@ -28,7 +28,7 @@ from stateous_supervisor.agent.client import Client
 from stateous_supervisor.agent.control_plane import ControlPlane
 from stateous_supervisor.agent.duty import Duty
 from stateous_supervisor.agent.faults import Exit
-from stateous_supervisor.agent.hosts import HostEnded
+from stateous_supervisor.agent.host import HostEnded
 from stateous_supervisor.agent.logs import Log
 from stateous_supervisor.agent.outbox import Outbox, in_memory
 from stateous_supervisor.agent.stop import Stop
@@ -141,6 +141,8 @@ class ScriptedHost:
 
 class ScriptedHosts:
     """Starts scripted hosts; `all` are those that were started."""
+
+    can_add = True
 
     def __init__(self, routines: dict[str, Routine]) -> None:
         self.all: list[ScriptedHost] = []

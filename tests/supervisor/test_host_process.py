@@ -17,8 +17,8 @@ from supervisor.doubles import until
 from supervisor.folders import PLAIN, make_folder
 
 from stateous_supervisor.agent import host_process, loading
+from stateous_supervisor.agent.host import HostEnded, HostUnusable
 from stateous_supervisor.agent.host_process import ProcessHost, ProcessHosts
-from stateous_supervisor.agent.hosts import HostEnded, HostUnusable
 from stateous_supervisor.link.frames import Outcome, Run
 
 GRANT = b'{"task":1,"token":"t","state":"plain","visit":1,"attempt":1,"context":{},"memory":{},"entered_by":{"name":"__started__"}}'

@@ -9,7 +9,7 @@ from supervisor.doubles import Lines, simulate, until
 
 from stateous_supervisor.agent.assignment import Identity
 from stateous_supervisor.agent.journal import Journal
-from stateous_supervisor.agent.outbox import Batch, GrantRow, Outbox, WriteFailed, in_memory
+from stateous_supervisor.agent.outbox import Batch, Found, GrantRow, Outbox, WriteFailed, in_memory
 
 
 class Disk:
@@ -17,6 +17,7 @@ class Disk:
 
     is_in_memory = True
     next_id = 1
+    found = Found([], [], [], [], is_copied=False, earlier=[])
 
     def __init__(self) -> None:
         self.commits: list[Batch] = []

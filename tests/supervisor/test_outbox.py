@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from stateous_supervisor.agent import outbox as outboxes
+from stateous_supervisor.agent import outbox_file as outboxes
 from stateous_supervisor.agent.assignment import Identity
 from stateous_supervisor.agent.faults import Exit, Fault
 from stateous_supervisor.agent.outbox import (
@@ -25,8 +25,8 @@ from stateous_supervisor.agent.outbox import (
     GrantRow,
     Outbox,
     WriteFailed,
-    open_outbox,
 )
+from stateous_supervisor.agent.outbox_file import open_outbox
 
 BOX = Identity("box", "i1")
 
@@ -205,7 +205,8 @@ CHILD = """
     import sys
     from pathlib import Path
     from stateous_supervisor.agent.assignment import Identity
-    from stateous_supervisor.agent.outbox import Batch, Envelope, GrantRow, open_outbox
+    from stateous_supervisor.agent.outbox import Batch, Envelope, GrantRow
+    from stateous_supervisor.agent.outbox_file import open_outbox
 
     outbox = open_outbox(Path(sys.argv[1]))
     box = Identity("box", "i1")
@@ -237,3 +238,95 @@ def test_kill_9_loses_nothing_that_was_said_to_be_written_a_35(tmp_path: Path, k
     assert written == list(range(1, len(written) + 1))
     assert len(written) >= told
     assert held in ([], [len(written) + 1])
+
+
+ROWS = {
+    "claims": ("INSERT INTO claims VALUES (?, 'box', 'i1')", b"\xff\xfe"),
+    "grants": ("INSERT INTO grants VALUES (7, 1, 's', 't', 'box', ?)", b"\xff"),
+    "messages": ("INSERT INTO messages VALUES (7, 'seven', 1, 's', 't', 'box', 'i1', 'report', ?)", b"{}"),
+}
+
+
+@pytest.mark.parametrize("table", ROWS)
+def test_a_row_that_is_none_of_ours_is_set_aside_and_the_rest_is_found_a_40(
+    tmp_path: Path, table: str
+) -> None:
+    with opened(tmp_path) as outbox:
+        outbox.commit(Batch(claims=[ClaimRow("r1", BOX)], grants=[grant(1)], messages=[report(1, 2)]))
+    with closing(sqlite3.connect(tmp_path / outboxes.FILE)) as database:
+        database.execute(*[ROWS[table][0], (ROWS[table][1],)])
+        database.commit()
+
+    with opened(tmp_path) as outbox:
+        found = outbox.found
+        assert (found.claims, found.grants, found.messages) == (
+            [ClaimRow("r1", BOX)],
+            [grant(1)],
+            [report(1, 2)],
+        )
+        assert len(found.aside) == 1
+
+    with opened(tmp_path) as outbox:
+        assert outbox.found.earlier == found.aside
+        assert outbox.found.aside == []
+
+
+def test_what_a_damaged_file_still_holds_is_saved_a_40(tmp_path: Path) -> None:
+    """Pages in its middle are gone; records on both sides of them are found, also those only in the log of writes."""
+    with opened(tmp_path) as outbox:
+        outbox.commit(Batch(messages=[report(number, number) for number in range(1, 2_001)]))
+        outbox._make_room()
+        outbox.commit(Batch(messages=[report(3_000, 3_000)], grants=[grant(5)]))
+        for ending in ("", "-wal"):
+            shutil.copy(tmp_path / f"{outboxes.FILE}{ending}", tmp_path / f"kept{ending}")
+    for ending in ("", "-wal"):
+        (tmp_path / f"kept{ending}").replace(tmp_path / f"{outboxes.FILE}{ending}")
+    with (tmp_path / outboxes.FILE).open("r+b") as file:
+        file.seek(file.seek(0, os.SEEK_END) // 2 // 4096 * 4096)
+        file.write(b"\xa5" * 8192)
+
+    with opened(tmp_path) as outbox:
+        tasks = [envelope.task for envelope in outbox.found.messages]
+        assert "aside-1" in outbox.found.aside[0]
+        assert (tasks[0], tasks[-1]) == (1, 3_000)
+        assert 1_000 < len(tasks) < 2_001
+        assert tasks == sorted(tasks)
+
+    with opened(tmp_path) as outbox:
+        assert [envelope.task for envelope in outbox.found.messages] == tasks
+        assert outbox.found.earlier == [f"{outboxes.FILE}.aside-1: a file"]
+
+
+def test_a_copy_holds_no_grant_and_no_claim_from_the_first_look_on_a_42(tmp_path: Path) -> None:
+    """An agent that dies right after its start leaves nothing that the next one could take for its own."""
+    with opened(tmp_path / "a") as outbox:
+        outbox.commit(Batch(claims=[ClaimRow("r1", BOX)], grants=[grant(1)], messages=[report(1, 2)]))
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+
+    with opened(tmp_path / "b") as outbox:
+        assert (outbox.found.is_copied, len(outbox.found.grants)) == (True, 1)
+
+    with opened(tmp_path / "b") as outbox:
+        assert (outbox.found.claims, outbox.found.grants) == ([], [])
+        assert outbox.found.messages == [report(1, 2)]
+
+
+def test_an_outbox_that_says_who_owns_it_is_not_written_to_be_opened_a_41(tmp_path: Path) -> None:
+    """So that an agent starts on a full disk, and delivers what it has."""
+    with opened(tmp_path) as outbox:
+        outbox.commit(Batch(messages=[report(1, 2)]))
+    before = (tmp_path / outboxes.FILE).read_bytes()
+
+    with opened(tmp_path) as outbox:
+        assert not (tmp_path / f"{outboxes.FILE}-wal").stat().st_size
+
+    assert (tmp_path / outboxes.FILE).read_bytes() == before
+
+
+def test_only_the_newest_records_stay_set_aside(tmp_path: Path) -> None:
+    with opened(tmp_path) as outbox:
+        outbox.commit(Batch(aside=[(f"no {number}", report(number, 1)) for number in range(1, 301)]))
+
+    with opened(tmp_path) as outbox:
+        assert len(outbox.found.earlier) == 100
+        assert outbox.found.earlier[-1] == "report of task 1 attempt 1: no 300"

@@ -17,7 +17,7 @@ from fakes import FakeControlPlane, Fault, serving
 from supervisor.doctor.servers import in_clear, listening, over_tls
 from supervisor.doctor.test_network import server
 
-from stateous_supervisor.agent.outbox import open_outbox
+from stateous_supervisor.agent.outbox_file import open_outbox
 from stateous_supervisor.cli.main import run
 from stateous_supervisor.cli.service import program
 from stateous_supervisor.scaffold import folder as folders

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stateous_supervisor.agent.outbox import open_outbox
+from stateous_supervisor.agent.outbox_file import open_outbox
 from stateous_supervisor.doctor import box, user
 from stateous_supervisor.systemd.unit import Service, render
 
