@@ -207,15 +207,15 @@ class Claims:
         Raises:
             Unanswered, Refused: and the id stays.
         """
-        if lane.request is None:
-            lane.request = self._make_id()
-            await self._journal.flush()
-        request = self._request(lane.request, self._identity, room, wait_s)
-        lane.promised, lane.sent_at = room, anyio.current_time()
-        sent_at = lane.sent_at
-        if lane is self._lead:
-            self.promise(wait_s + CLAIM_SLACK_S)
+        lane.promised = room  # from now on: the other claim must not ask for it while the id is being written
         try:
+            if lane.request is None:
+                lane.request = self._make_id()
+                await self._journal.flush()
+            request = self._request(lane.request, self._identity, room, wait_s)
+            lane.sent_at = sent_at = anyio.current_time()
+            if lane is self._lead:
+                self.promise(wait_s + CLAIM_SLACK_S)
             answers: list[Granted | BadGrant] = []
             with anyio.CancelScope() as lane.scope:
                 answers = await self._control_plane.claim(request)

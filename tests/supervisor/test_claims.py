@@ -8,10 +8,12 @@ from typing import Any
 import anyio
 import pytest
 from fakes import Fault
+from msgspec import Raw
 from supervisor.doubles import DONE, World, completed, held, simulate, stay, until
 
 from stateous_supervisor.agent.assignment import Identity
 from stateous_supervisor.agent.outbox import Batch, ClaimRow
+from stateous_supervisor.link import frames
 
 BASELINE: tuple[str, ...] = ()
 
@@ -104,6 +106,38 @@ def test_a_state_is_held_no_more_often_than_its_own_limit_a_12(features: tuple[s
             assert sorted(states) == ["fragile"] * 3 + ["plain"] * 2
 
     simulate(main, features=features)
+
+
+def test_a_slot_is_asked_for_once_while_an_id_is_being_written_a_12() -> None:
+    async def draft(_: Any) -> dict[str, Any]:
+        await anyio.sleep(1.0)
+        return {"outcome": "event", "event": "drafted", "payload": Raw(b'{"pages":1}')}
+
+    async def main(world: World) -> None:
+        routines = {"draft": draft, "review": stay, "plain": stay, "fragile": stay}
+        async with world.agent(routines, tasks=3) as agent:
+            commit = agent.supervisor._journal._commit
+
+            async def slowly(batch: Any) -> None:
+                await anyio.sleep(0.05)
+                await commit(batch)
+
+            agent.supervisor._journal._commit = slowly
+            await anyio.sleep(1.0)
+            world.start_tokens(1, path="fragile", prefix="talker")
+            world.start_tokens(1, path="main")
+            await until(lambda: held(world) == 2)
+            talker = world.fake.tasks[1]
+            # The slot of the draft comes free, and the claim that waits gets the review, while an id is on its way.
+            while world.fake.tokens["t0"].state != "review":
+                agent.hosts.last.say(frames.Noted(task=talker.id, attempt=talker.attempt, text="on it"))
+                await anyio.sleep(0.01)
+            world.start_tokens(3, prefix="more")
+            await anyio.sleep(5.0)
+
+            assert held(world) == 3
+
+    simulate(main)
 
 
 def test_several_free_slots_are_filled_by_one_claim_a_14() -> None:
