@@ -41,6 +41,7 @@ class Code(StrEnum):
     QUESTION_CLOSED = "question_closed"
     INVALID_QUESTION = "invalid_question"
     INVALID_ANSWER = "invalid_answer"
+    TOO_MANY_SIGNALS = "too_many_signals"
     ALREADY_RETRIED = "already_retried"
     NOT_RETRYABLE = "not_retryable"
     UNAUTHORIZED = "unauthorized"
@@ -92,6 +93,7 @@ HTTP_STATUS: dict[Code, int] = {
     Code.QUESTION_CLOSED: 409,
     Code.INVALID_QUESTION: 422,
     Code.INVALID_ANSWER: 422,
+    Code.TOO_MANY_SIGNALS: 409,
     Code.ALREADY_RETRIED: 409,
     Code.NOT_RETRYABLE: 409,
     Code.UNAUTHORIZED: 401,

@@ -6,6 +6,7 @@ user's JSON as the text it came as: nobody re-writes a user's numbers.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -244,13 +245,23 @@ class Asked(Message):
 
 
 class Wait(Message):
-    """What a task parks for."""
+    """What a task parks for.
+
+    `kind` is pause, sleep (`for_s` or `until`), signal (`name`), result (`task`) or any (the first of `of`).
+    `timeout_s` ends a signal, result or any with an outcome of its own. Times count from the first park.
+    """
 
     kind: str
+    for_s: float | None = None
+    until: datetime | None = None
+    name: str | None = None
+    task: int | None = None
+    of: list[Wait] | None = None
+    timeout_s: float | None = None
 
 
 class Park(Message):
-    """Park (`POST /tasks/{id}/park`). With `step` and `occurrence` that point counts as passed."""
+    """Park (`POST /tasks/{id}/park`). `step` and `occurrence` name the point; for a pause they may be left out."""
 
     supervisor: str
     instance: str
@@ -262,10 +273,26 @@ class Park(Message):
 
 
 class Parked(Message):
-    """`status` is parked, or ready where there is nothing to wait for: then the attempt goes on."""
+    """`status` is parked, or ready where there is nothing to wait for: then the attempt goes on, with `value`.
+
+    `until` is when time ends the wait, for a parked task; `pause` says that a pause is requested.
+    """
 
     status: str
     generation: int
+    value: Raw | UnsetType = UNSET
+    until: str | UnsetType = UNSET
+    pause: bool = False
+
+
+class Signalled(Message):
+    """A signal that was taken in. `delivered`: it ended a wait at once; else it is kept for the next one."""
+
+    name: str
+    delivered: bool
+    task: int | None = None
+    token: str | None = None
+    duplicate: bool = False
 
 
 class Refusal(Message):
@@ -314,7 +341,7 @@ class HistoryEntry(Message):
     data: Raw
 
 
-FEATURES = ("wait", "batch", "release", "questions", "checkpoints")
+FEATURES = ("wait", "batch", "release", "questions", "checkpoints", "signals")
 AUTH = "auth"  # listed only where keys are asked for
 
 

@@ -68,6 +68,7 @@ class Move(StrEnum):
     EXPIRE = "expire"
     ASK = "ask"
     PARK_PAUSED = "park_paused"
+    WAIT = "wait"
     WAIT_OVER = "wait_over"
     RESUME = "resume"
 
@@ -95,6 +96,7 @@ TASK_LIFE: dict[tuple[TaskState, Move], TaskState] = {
     (K, Move.EXPIRE): TaskState.EXPIRED,
     (R, Move.ASK): K,
     (R, Move.PARK_PAUSED): K,
+    (R, Move.WAIT): K,  # for a time, a signal, a result, or the first of several
     (K, Move.WAIT_OVER): K,  # what it waited for is there: ready, or held back by a pause
     (K, Move.RESUME): K,  # a person ends its pause
 }
@@ -108,6 +110,7 @@ def after(state: TaskState, move: Move) -> TaskState | None:
 RESUMING_PREFIX = "resuming:"
 ANSWER_PREFIX = "awaiting_user_answer:"
 USER_PAUSED = "user_paused"
+WAIT_PREFIXES = ("sleeping:", "awaiting_signal:", "awaiting_result:", "awaiting_any:")
 
 
 class QuestionStatus(StrEnum):

@@ -18,7 +18,7 @@ from stateous_control.rules.book import Book, Question, Task
 from stateous_control.rules.moves import cancel_tasks
 from stateous_control.rules.views import stamp
 from stateous_control.store.books import OpenBook, Wanted
-from stateous_control.store.supervised import Supervised
+from stateous_control.store.supervised import OWN_VERSION, Supervised
 
 _TOKEN: Final = re.compile(TOKEN_PATTERN, re.ASCII)
 _RETRY: Final = re.compile(r"\.retry-[0-9]+\Z")
@@ -81,8 +81,7 @@ def park(task_id: int, said: Park) -> Operation[Parked]:
 
     wanted = Wanted(tasks={task_id})
     if said.step is not None and said.occurrence is not None:
-        # Of which version the task is nobody knows before it is read; there is only one so far.
-        wanted.supervision.checkpoints.add((task_id, 1, said.step, said.occurrence))
+        wanted.supervision.checkpoints.add((task_id, OWN_VERSION, said.step, said.occurrence))
     return Operation(wanted, apply, frozenset({task_id}), 1)
 
 

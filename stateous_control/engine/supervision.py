@@ -13,10 +13,10 @@ from typing import Final, Protocol, TypeVar
 from msgspec import Raw
 from stateous_contract import limits
 from stateous_contract.codes import Code, Refused
-from stateous_contract.messages import Ask, Asked, Checkpoint, Park, Parked, Standing
+from stateous_contract.messages import Ask, Asked, Checkpoint, Park, Parked, Signalled, Standing
 from stateous_contract.states import TaskState
 
-from stateous_control.engine import supervising
+from stateous_control.engine import supervising, waiting
 from stateous_control.engine.gathering import Operation
 from stateous_control.engine.people import (
     Page,
@@ -66,8 +66,10 @@ class Supervision:
         return await self._run(supervising.ask(task, said))
 
     async def park(self, task: int, said: Park) -> Parked:
-        """Park where a pause is requested."""
-        return await self._run(supervising.park(task, said))
+        """Park where a pause is requested, or until something ends the wait."""
+        if said.wait.kind == "pause":
+            return await self._run(supervising.park(task, said))
+        return await self._run(waiting.park(task, said))
 
     async def store(self, task: int, said: Checkpoint) -> Standing:
         """Keep the value of a step; the first one stands for ever."""
@@ -146,6 +148,20 @@ class Supervision:
                 actor=self._actor(actor),
             )
         )
+
+    async def signal(
+        self, task: int, name: str, payload: Raw | None, *, key: str | None, actor: str | None
+    ) -> Signalled:
+        """Send a signal to a task: it ends a wait, or is kept for one."""
+        return await self._run(waiting.signal_task(task, name, payload, key=key, actor=self._actor(actor)))
+
+    async def signal_token(
+        self, token: str, name: str, payload: Raw | None, *, key: str | None, actor: str | None
+    ) -> Signalled:
+        """Send a signal to whichever task of a token waits for it first."""
+        owner = self._access.place()
+        actor = self._actor(actor)
+        return await self._run(waiting.signal_token(owner, token, name, payload, key=key, actor=actor))
 
     # What people ask about questions.
 

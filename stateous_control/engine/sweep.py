@@ -19,6 +19,7 @@ from stateous_control.rules.expiry import expire
 from stateous_control.rules.leases import end_lease
 from stateous_control.rules.timers import fire_timer
 from stateous_control.rules.views import stamp
+from stateous_control.rules.waits import wake
 from stateous_control.store.books import OpenBook, Shelf, Wanted
 from stateous_control.store.pool import Mode, Pool, Session
 from stateous_control.store.statements import statements
@@ -97,6 +98,7 @@ class Sweep:
         self.leases_ended = 0
         self.timers_fired = 0
         self.tasks_expired = 0
+        self.waits_ended = 0
         self._pool = pool
         self._shelf = shelf
         self._plane = plane
@@ -114,6 +116,7 @@ class Sweep:
         if not self.seen.is_grace:
             await self._repeat(self._end_leases)
         await self._repeat(self._fire_timers)
+        await self._repeat(self._wake)
         await self._repeat(self._expire_questions)
         await self._repeat(self._expire_tasks)
         now = asyncio.get_running_loop().time()
@@ -122,6 +125,15 @@ class Sweep:
                 lambda session: session.fetch(statements.prune, self._requests_kept_s), Mode.PLAIN
             )
             self._pruned_at = now
+
+    def statistics(self) -> dict[str, int]:
+        """Counters since the start, for `/metrics`."""
+        return {
+            "leases_ended": self.leases_ended,
+            "timers_fired": self.timers_fired,
+            "tasks_expired": self.tasks_expired,
+            "waits_ended": self.waits_ended,
+        }
 
     async def observe(self) -> None:
         """Say that this control plane lives, and learn whether an outage has just ended."""
@@ -186,6 +198,21 @@ class Sweep:
                 self._apply(row["id"], lambda timer=timer: fire_timer(opened.book, timer))  # type: ignore[misc]
         await write_back(session, opened)
         self.timers_fired += len(rows)
+        return len(rows), opened
+
+    async def _wake(self, session: Session) -> tuple[int, OpenBook | None]:
+        rows = await session.fetch(statements.due_waits, BATCH_MAX, list(self._left_out))
+        if not rows:
+            return 0, None
+        wanted = Wanted(
+            tasks={row["task_id"] for row in rows}, token_ids={row["lock_id"] for row in rows} - {None}
+        )
+        opened = await self._shelf.open(session, wanted)
+        for row in rows:
+            task = opened.book.tasks[row["task_id"]]
+            self._apply(task.id, lambda task=task: wake(opened.book, task))  # type: ignore[misc]
+        await write_back(session, opened)
+        self.waits_ended += len(rows)
         return len(rows), opened
 
     async def _expire_questions(self, session: Session) -> tuple[int, OpenBook | None]:

@@ -8,13 +8,14 @@ import msgspec
 from msgspec import Raw
 from stateous_contract import limits
 from stateous_contract.codes import Code, Refused
-from stateous_contract.messages import Ask, Checkpoint, Park, Wait
+from stateous_contract.messages import Ask, Checkpoint, Park
 from stateous_contract.scan import Fields
 
 from stateous_control.engine.operations import ControlPlane
 from stateous_control.http import parts
 from stateous_control.http.answers import Answer, answer
 from stateous_control.http.calls import Call
+from stateous_control.http.waits import read_wait
 
 _OCCURRENCE_MAX: Final = 2**31 - 1
 _DECIDED: Final = ("run", "node", "visited", "bindings")
@@ -52,15 +53,14 @@ def read_ask(body: Fields) -> Ask:
 
 
 def read_park(body: Fields) -> Park:
-    """Return what a body parks for; so far that is a pause."""
+    """Return what a body parks for. Only a pause may leave its step out."""
     values = body.values
-    wait = parts.plain(values, "wait")
-    if not isinstance(wait, dict) or wait.get("kind") != "pause":
-        raise Refused(Code.INVALID_BODY, "'wait' must be an object with 'kind', which is: pause")
-    step = None if parts.plain(values, "step") is None else step_name(parts.plain(values, "step"))
+    wait = read_wait(parts.plain(values, "wait"))
+    is_unnamed = wait.kind == "pause" and parts.plain(values, "step") is None
+    step = None if is_unnamed else step_name(parts.plain(values, "step"))
     return Park(
         **_holder(body),
-        wait=Wait(kind="pause"),
+        wait=wait,
         step=step,
         occurrence=None if step is None else occurrence(parts.plain(values, "occurrence")),
         locked_decisions=_decisions(body),

@@ -65,13 +65,13 @@ async def checkpoints(plane: ControlPlane, call: Call) -> Answer:
 
 async def pause(plane: ControlPlane, call: Call) -> Answer:
     body = await call.fields()
-    view = await plane.supervision.pause(call.task, _generation(body), _actor(body))
+    view = await plane.supervision.pause(call.task, _generation(body), actor_of(body))
     return answer(view)
 
 
 async def resume(plane: ControlPlane, call: Call) -> Answer:
     body = await call.fields()
-    return answer(await plane.supervision.resume(call.task, _generation(body), _actor(body)))
+    return answer(await plane.supervision.resume(call.task, _generation(body), actor_of(body)))
 
 
 async def cancel(plane: ControlPlane, call: Call) -> Answer:
@@ -88,7 +88,7 @@ async def retry(plane: ControlPlane, call: Call) -> Answer:
         _generation(body),
         token=parts.token_name(body.values) if is_named else None,
         is_copying=_flag(body, "checkpoints", default=True),
-        actor=_actor(body),
+        actor=actor_of(body),
     )
     return answer(view, 201)
 
@@ -115,7 +115,7 @@ async def give_answer(plane: ControlPlane, call: Call) -> Answer:
     number = _question(call)
     body = await call.fields()
     generation, value = _generation(body), _answer(body)
-    return answer(await plane.supervision.answer(number, value, generation, _actor(body)))
+    return answer(await plane.supervision.answer(number, value, generation, actor_of(body)))
 
 
 def _question(call: Call) -> int:
@@ -148,7 +148,7 @@ def _answer(body: Fields) -> Raw:
     return raw
 
 
-def _actor(body: Fields) -> str | None:
+def actor_of(body: Fields) -> str | None:
     """Return who says to act; with keys the key's name stands in its place."""
     value = parts.plain(body.values, "actor")
     if value is None:

@@ -10,7 +10,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stateous_control.engine.operations import ControlPlane
-from stateous_control.http import durable, house, people, tasks, tokens
+from stateous_control.http import durable, house, people, tasks, tokens, waits
 from stateous_control.http.answers import Answer
 from stateous_control.http.calls import Call, no_such_path
 from stateous_control.http.door import Door, Endpoint, Handler
@@ -42,6 +42,7 @@ ROUTES: Final[tuple[tuple[str, Mapping[str, Handler]], ...]] = (
     ("/tasks/{task:digits}/checkpoints", {"PUT": durable.checkpoint, "GET": people.checkpoints}),
     ("/tasks/{task:digits}/questions", {"POST": durable.ask}),
     ("/tasks/{task:digits}/park", {"POST": durable.park}),
+    ("/tasks/{task:digits}/signals/{name}", {"POST": waits.signal_task}),
     ("/tasks", {"GET": people.tasks}),
     ("/tasks/{task:digits}", {"GET": people.task}),
     ("/tasks/{task:digits}/log", {"GET": people.log}),
@@ -56,6 +57,7 @@ ROUTES: Final[tuple[tuple[str, Mapping[str, Handler]], ...]] = (
     ("/tokens/{token}", {"GET": tokens.show}),
     ("/tokens/{token}/history", {"GET": tokens.history}),
     ("/tokens/{token}/events/{event}", {"POST": tokens.fire}),
+    ("/tokens/{token}/signals/{name}", {"POST": waits.signal_token}),
     ("/tokens/{token}/pause", {"POST": tokens.pause}),
     ("/tokens/{token}/resume", {"POST": tokens.resume}),
     ("/tokens/{token}/cancel", {"POST": tokens.cancel}),

@@ -30,7 +30,7 @@ async def start(plane: ControlPlane, call: Call) -> Answer:
 
 
 async def show(plane: ControlPlane, call: Call) -> Answer:
-    return answer(await plane.token(_name(call)))
+    return answer(await plane.token(path_name(call)))
 
 
 async def listing(plane: ControlPlane, call: Call) -> Answer:
@@ -55,8 +55,8 @@ async def history(plane: ControlPlane, call: Call) -> Answer:
     after = _number(query, "after", low=0, high=limits.TASK_ID_MAX, default=0)
     limit = _number(query, "limit", low=1, high=limits.LIST_MAX, default=0)
     if not wants_page(call):
-        return answer(await plane.history(_name(call), after=after, limit=limit or None))
-    page = await plane.page_history(_name(call), after=after, limit=limit or limits.LIST_DEFAULT)
+        return answer(await plane.history(path_name(call), after=after, limit=limit or None))
+    page = await plane.page_history(path_name(call), after=after, limit=limit or limits.LIST_DEFAULT)
     return Answer(200, encode(page), media_type=LIST_TYPE.encode())
 
 
@@ -65,7 +65,7 @@ async def fire(plane: ControlPlane, call: Call) -> Answer:
     payload = parts.user_object(body.values.get("payload"), "payload", Code.INVALID_PAYLOAD)
     parts.refuse_infinite(body, payload, "payload", Code.INVALID_PAYLOAD)
     key = parts.idempotency_key(call.header(b"idempotency-key"))
-    token, is_duplicate = await plane.fire(_name(call), call.params["event"], payload, key=key)
+    token, is_duplicate = await plane.fire(path_name(call), call.params["event"], payload, key=key)
     return _duplicate(token) if is_duplicate else answer(token)
 
 
@@ -74,15 +74,15 @@ def _duplicate(token: TokenView) -> Answer:
 
 
 async def pause(plane: ControlPlane, call: Call) -> Answer:
-    return answer(await plane.pause(_name(call)))
+    return answer(await plane.pause(path_name(call)))
 
 
 async def resume(plane: ControlPlane, call: Call) -> Answer:
-    return answer(await plane.resume(_name(call)))
+    return answer(await plane.resume(path_name(call)))
 
 
 async def cancel(plane: ControlPlane, call: Call) -> Answer:
-    return answer(await plane.cancel(_name(call)))
+    return answer(await plane.cancel(path_name(call)))
 
 
 def wants_page(call: Call) -> bool:
@@ -91,7 +91,7 @@ def wants_page(call: Call) -> bool:
     return accept is not None and LIST_TYPE in accept
 
 
-def _name(call: Call) -> str:
+def path_name(call: Call) -> str:
     """Return the token id of the path; one that no token can have is not found, whatever it is."""
     name = call.params["token"]
     if parts.TOKEN.fullmatch(name) is None:

@@ -19,6 +19,7 @@ from msgspec import Raw
 from stateous_contract.states import LIVE_TASK_STATES, QuestionStatus, TaskState, TokenStatus
 
 from stateous_control.graph.document import Graph, Machine
+from stateous_control.rules.awaited import Signal, Wait
 
 
 @dataclass(slots=True)
@@ -70,7 +71,8 @@ class Task:
     `retries` is the policy, copied when the task was made. `supervisor` and `instance` name who holds or last held it.
     `report_digest` is that of the newest accepted report, of `report_attempt`. `pause_requested_at` is a person's
     request for this task alone; while it or the token's stands, `held_ready_at` has what `ready_at` would be.
-    `saved_bytes` is the size of what replay reads: answers and checkpoints. `question` is the one that is open.
+    `saved_bytes` is the size of what replay reads: answers and checkpoints. `question` is the one that is open,
+    `wait` the one that the task is parked on.
     `releases` counts those of dead hosts and agents, `given_back` those that nobody is to blame for.
     `entries` are new lines of the task's log, `new_decisions` the `locked_decisions` of a park.
     """
@@ -103,6 +105,7 @@ class Task:
     given_back: int = 0
     new_decisions: Raw | None = None
     question: Question | None = None
+    wait: Wait | None = None
     entries: list[TaskEntry] = field(default_factory=list)
     is_new: bool = False
     is_changed: bool = False
@@ -243,6 +246,7 @@ class Book:
         retry_delay_s: how long the next attempt waits, by failures so far; chance is mixed in by the caller.
         named: the tokens in the book by owner and name in lower case; `names_taken` are names of others, among those
             that children may get.
+        signals: those that matter here, oldest first; `signals_kept` how many wait, by task or token.
     """
 
     now: datetime
@@ -267,6 +271,9 @@ class Book:
     questions: dict[int, Question] = field(default_factory=dict)
     checkpoints: dict[CheckpointPlace, Checkpoint] = field(default_factory=dict)
     retries: dict[int, int] = field(default_factory=dict)
+    waits: dict[tuple[int, str, int], Wait] = field(default_factory=dict)
+    signals: list[Signal] = field(default_factory=list)
+    signals_kept: dict[tuple[int | None, int | None], int] = field(default_factory=dict)
     task_ttl_s: float | None = None
     # Rows by token, made at the first look: a book of 500 tokens is not searched 500 times.
     _tasks_of: dict[int, list[Task]] | None = field(default=None, repr=False)

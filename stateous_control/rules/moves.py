@@ -39,6 +39,7 @@ LOGGED: Final[dict[Move, str]] = {
     Move.EXPIRE: "expired",
     Move.ASK: "question_asked",
     Move.PARK_PAUSED: "paused",
+    Move.WAIT: "wait_begun",
     Move.WAIT_OVER: "wait_over",
     Move.RESUME: "resumed",
 }
@@ -62,6 +63,9 @@ def change(
     task.ready_at = task.held_ready_at = task.lease_until = None
     task.generation += 1
     task.record(kind or LOGGED[move], **({} if reason is None else {"reason": reason}), **data)
+    if task.wait is not None:
+        task.wait.close()
+        task.wait = None
     if task.question is not None and goal is not TaskState.PARKED:
         close(task.question, goal, reason)
         task.question = None

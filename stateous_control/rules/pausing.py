@@ -28,7 +28,14 @@ PAUSING: Final = "pausing after the current step"
 """What a pause is called, always: it is a request until a worker observes it (S1-69)."""
 
 _WAITS: Final = frozenset(
-    {"awaiting_user_answer", "awaiting_event", "sleeping", "awaiting_signal", "awaiting_result"}
+    {
+        "awaiting_user_answer",
+        "awaiting_event",
+        "sleeping",
+        "awaiting_signal",
+        "awaiting_result",
+        "awaiting_any",
+    }
 )
 _NULL: Final = Raw(b"null")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Raw
 from stateous_contract.states import ANSWER_PREFIX, QuestionStatus
@@ -15,6 +15,10 @@ from stateous_contract.states import ANSWER_PREFIX, QuestionStatus
 from stateous_control.rules.book import Book, Checkpoint, CheckpointPlace, Question
 from stateous_control.store.pool import Row, Session
 from stateous_control.store.statements import statements
+from stateous_control.store.waiting import Awaited, read_awaited, write_awaited
+
+OWN_VERSION: Final = 0
+"""Stands for the version of the task itself in the place of a checkpoint that is to be read."""
 
 
 @dataclass(slots=True)
@@ -22,7 +26,7 @@ class Supervised:
     """What a book is to hold beyond tokens and tasks; the open questions of its tasks are always there.
 
     `questions` are ids, `named` task, key and occurrence, `checkpoints` places, `asks` how many questions may be asked,
-    `retried` the tasks whose retries matter.
+    `retried` the tasks whose retries matter, `awaited` what it is to hold of waits and signals.
     """
 
     questions: set[int] = field(default_factory=set)
@@ -30,6 +34,7 @@ class Supervised:
     checkpoints: set[CheckpointPlace] = field(default_factory=set)
     retried: set[int] = field(default_factory=set)
     asks: int = 0
+    awaited: Awaited = field(default_factory=Awaited)
 
     def add(self, other: Supervised) -> None:
         """Take in what another operation of the same transaction wants."""
@@ -38,6 +43,7 @@ class Supervised:
         self.checkpoints |= other.checkpoints
         self.retried |= other.retried
         self.asks += other.asks
+        self.awaited.add(other.awaited)
 
 
 async def read_supervised(session: Session, wanted: Supervised, book: Book) -> None:
@@ -54,6 +60,7 @@ async def read_supervised(session: Session, wanted: Supervised, book: Book) -> N
         for row in rows:
             place = (row["task_id"], row["version"], row["step"], row["occurrence"])
             book.checkpoints[place] = Checkpoint(row["seq"], Raw(row["value"].encode()))
+    await read_awaited(session, wanted.awaited, book)
     if wanted.retried:
         rows = await session.fetch(statements.read_retries, sorted(wanted.retried))
         book.retries = {row["retried_from"]: row["id"] for row in rows}
@@ -84,6 +91,7 @@ async def write_supervised(session: Session, book: Book) -> None:
     ]
     if passed:
         await session.fetch(statements.insert_checkpoints, *_columns(passed, 6), book.now)
+    await write_awaited(session, book)
     copied = [
         (task.retried_from, task.id)
         for task in book.tasks.values()

@@ -45,6 +45,7 @@ MESSAGES = {
     "Asked": messages.Asked,
     "Park": messages.Park,
     "Parked": messages.Parked,
+    "Signalled": messages.Signalled,
     "Task": people.TaskView,
     "Question": people.QuestionView,
     "LogEntry": people.LogEntry,

@@ -20,14 +20,14 @@ from stateous_contract.states import (
 )
 
 PICTURE = """
-             claim   report_event report_waiting fail_retry fail_final release event_emitted token_left expire ask     park_paused  wait_over  resume
-pending      running -            -              -          -          -       -             cancelled  expired -       -            -          -
-running      -       completed    parked         pending    failed     pending completed     cancelled  expired parked  parked       -          -
-parked       running completed    -              pending    failed     -       completed     cancelled  expired -       -            parked     parked
-completed    -       -            -              -          -          -       -             -          -       -       -            -          -
-failed       -       -            -              -          -          -       -             -          -       -       -            -          -
-expired      -       -            -              -          -          -       -             -          -       -       -            -          -
-cancelled    -       -            -              -          -          -       -             -          -       -       -            -          -
+             claim   report_event report_waiting fail_retry fail_final release event_emitted token_left expire ask     park_paused  wait_over  resume   wait
+pending      running -            -              -          -          -       -             cancelled  expired -       -            -          -       -
+running      -       completed    parked         pending    failed     pending completed     cancelled  expired parked  parked       -          -       parked
+parked       running completed    -              pending    failed     -       completed     cancelled  expired -       -            parked     parked  -
+completed    -       -            -              -          -          -       -             -          -       -       -            -          -       -
+failed       -       -            -              -          -          -       -             -          -       -       -            -          -       -
+expired      -       -            -              -          -          -       -             -          -       -       -            -          -       -
+cancelled    -       -            -              -          -          -       -             -          -       -       -            -          -       -
 """
 HEAD, *LINES = [line.split() for line in PICTURE.strip().splitlines()]
 CELLS = {(line[0], move): goal for line in LINES for move, goal in zip(HEAD, line[1:], strict=True)}
@@ -102,10 +102,10 @@ def test_only_a_claim_makes_a_task_run() -> None:
 
 
 def test_only_its_worker_parks_a_running_task() -> None:
-    """S1-05, S1-11: at a question, at a pause that was asked for, or to wait for an event."""
+    """S1-05, S1-11: at a question, at a pause that was asked for, at a wait, or to wait for an event."""
     parking = {
         move
         for (state, move), goal in TASK_LIFE.items()
         if (state, goal) == (TaskState.RUNNING, TaskState.PARKED)
     }
-    assert parking == {Move.ASK, Move.PARK_PAUSED, Move.REPORT_WAITING}
+    assert parking == {Move.ASK, Move.PARK_PAUSED, Move.WAIT, Move.REPORT_WAITING}

@@ -61,11 +61,12 @@ SELECT q.id, q.task_id, q.key, q.occurrence, q.data, q.schema, q.choices, q.stat
 FROM wanted w JOIN questions q ON q.id = w.id ORDER BY q.id FOR NO KEY UPDATE OF q;
 
 -- name: read_checkpoints
--- The checkpoints that stand at these places.
+-- The checkpoints that stand at these places; version 0 stands for the version that the task is of.
 SELECT c.task_id, c.version, c.step, c.occurrence, c.seq, c.value
 FROM unnest($1::bigint[], $2::int[], $3::text[], $4::int[]) AS n (task_id, version, step, occurrence)
-JOIN checkpoints c ON c.task_id = n.task_id AND c.version = n.version AND c.step = n.step
-  AND c.occurrence = n.occurrence;
+JOIN checkpoints c ON c.task_id = n.task_id AND c.step = n.step AND c.occurrence = n.occurrence
+  AND c.version = CASE n.version WHEN 0 THEN (SELECT t.handler_version FROM tasks t WHERE t.id = n.task_id)
+    ELSE n.version END;
 
 -- name: read_retries
 -- The tasks that retry these tasks.

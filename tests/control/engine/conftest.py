@@ -19,6 +19,8 @@ TABLES = [
     "task_log",
     "checkpoints",
     "questions",
+    "waits",
+    "signals",
     "history",
     "memory",
     "idempotency_keys",

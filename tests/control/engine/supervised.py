@@ -9,7 +9,7 @@ from control.engine.planes import ask as claim_of
 from control.engine.planes import sql
 from msgspec import Raw
 from stateous_contract.codes import Code, Refused
-from stateous_contract.messages import Ask, Asked, Checkpoint, Grant, Park, Parked, Report, Wait
+from stateous_contract.messages import Ask, Asked, Checkpoint, Grant, Park, Parked, Report, Signalled, Wait
 
 from stateous_control.engine.operations import ControlPlane
 from stateous_control.engine.people import QuestionView, TaskView
@@ -46,6 +46,24 @@ async def ask(one: ControlPlane, task: int, key: str = "go", *, attempt: int = 1
 async def park(one: ControlPlane, task: int, *, attempt: int = 1, **more: Any) -> Parked:
     said = {"wait": Wait(kind="pause"), "locked_decisions": raw(DECISIONS)}
     return await one.supervision.park(task, Park(**HOLDER, attempt=attempt, **said | more))
+
+
+async def sleep(one: ControlPlane, task: int, for_s: float, *, attempt: int = 1, step: str = "nap") -> Parked:
+    return await park(
+        one, task, attempt=attempt, wait=Wait(kind="sleep", for_s=for_s), step=step, occurrence=1
+    )
+
+
+async def await_signal(
+    one: ControlPlane, task: int, name: str = "go", *, attempt: int = 1, step: str = "here", **more: Any
+) -> Parked:
+    wait = Wait(kind="signal", name=name, **more)
+    return await park(one, task, attempt=attempt, wait=wait, step=step, occurrence=1)
+
+
+async def send(one: ControlPlane, task: int, name: str = "go", payload: Any = None, **more: Any) -> Signalled:
+    said = {"key": None, "actor": "ann"} | more
+    return await one.supervision.signal(task, name, None if payload is None else raw(payload), **said)
 
 
 async def store(one: ControlPlane, task: int, step: str, value: Any, *, attempt: int = 1, **more: Any) -> Any:
@@ -111,6 +129,9 @@ async def check_whole(url: str) -> None:
     assert await sql(url, stuck) == [], "a task waits for no question"
     unready = "SELECT id FROM tasks WHERE watchdog_stop_reason LIKE 'resuming:%' AND current_state = 'parked' AND coalesce(ready_at, held_ready_at) IS NULL"
     assert await sql(url, unready) == [], "a task is resuming and will never be handed out"
+    asleep = """SELECT t.id FROM tasks t LEFT JOIN waits w ON w.task_id = t.id AND w.is_open
+      WHERE (w.task_id IS NOT NULL) <> (t.current_state = 'parked' AND t.watchdog_stop_reason ~ '^(sleeping|awaiting_(signal|any|result)):')"""
+    assert await sql(url, asleep) == [], "a task waits, and no row says for what"
     leases = (
         "SELECT l.task_id FROM leases l JOIN tasks t ON t.id = l.task_id WHERE t.current_state <> 'running'"
     )

@@ -164,7 +164,7 @@ def seen(answer: httpx.Response, name: str) -> tuple[Any, ...]:
 def path_of(path: str, *, token: str, task: int, event: str = "coded") -> str:
     """Fill in a route's path; a question's number is the task's with an 8 in front."""
     numbers = {"{task:digits}": str(task), "{question:digits}": f"8{str(task)[1:]}"}
-    for placeholder, text in {"{token}": token, "{event}": event, **numbers}.items():
+    for placeholder, text in {"{token}": token, "{event}": event, "{name}": "go", **numbers}.items():
         path = path.replace(placeholder, text)
     assert "{" not in path
     return path

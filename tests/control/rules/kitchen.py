@@ -192,6 +192,8 @@ def everything(book: Book) -> Any:
             book.keys_new,
             book.questions,
             book.checkpoints,
+            book.waits,
+            book.signals,
         )
     )
 

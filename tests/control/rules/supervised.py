@@ -10,7 +10,7 @@ from control.rules.kitchen import Kitchen, graph_of
 from msgspec import Raw
 from stateous_contract.messages import Ask, Park, Wait
 
-from stateous_control.rules import durable, expiry, pausing, questions, retrying
+from stateous_control.rules import durable, expiry, pausing, questions, retrying, waits
 from stateous_control.rules.book import Question, Task
 
 DECISIONS = Raw(b'{"run":"r","node":null,"visited":[],"bindings":{}}')
@@ -67,6 +67,33 @@ def park(kitchen: Kitchen, task: Task, **more: Any) -> bool:
         "locked_decisions": DECISIONS,
     }
     return pausing.park_paused(kitchen.book, task, Park(**said | more))
+
+
+def wait(kitchen: Kitchen, task: Task, kind: str = "sleep", step: str = "here", **parts: Any) -> Any:
+    """Park for something; the value of a wait that is over, or None for a parked task."""
+    said = Park(
+        supervisor="s",
+        instance="i",
+        attempt=task.attempt,
+        wait=Wait(kind=kind, **parts),
+        step=step,
+        occurrence=1,
+        locked_decisions=DECISIONS,
+    )
+    value = waits.park(kitchen.book, task, said)
+    return None if value is None else json.loads(bytes(value))
+
+
+def signal(
+    kitchen: Kitchen, task: Task, name: str = "go", payload: Any = None, key: str | None = None
+) -> Any:
+    raw = None if payload is None else Raw(json.dumps(payload).encode())
+    return waits.signal_task(kitchen.book, task, name, raw, key=key, actor="ann")
+
+
+def outcome(kitchen: Kitchen, task: Task, step: str = "here") -> Any:
+    """What stands for a step, decoded."""
+    return json.loads(bytes(kitchen.book.checkpoints[task.id, 1, step, 1].value))
 
 
 def store(kitchen: Kitchen, task: Task, value: Any = 1, **more: Any) -> Any:
