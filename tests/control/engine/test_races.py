@@ -26,7 +26,7 @@ from control.engine.supervised import (
     store,
 )
 from stateous_contract.codes import Code
-from stateous_contract.messages import Grant, Report
+from stateous_contract.messages import Grant, HeartbeatRequest, Report
 
 from stateous_control.engine.operations import ControlPlane
 
@@ -117,7 +117,7 @@ async def pause_against_completion(_url: str, one: ControlPlane, two: ControlPla
     assert (await one.supervision.task(grant.task)).current_state == "completed"
 
 
-async def _rival(kind: str, one: ControlPlane, grant: Grant) -> Any:
+async def _rival(kind: str, url: str, one: ControlPlane, grant: Grant) -> Any:
     """Bring the task where the rival can act, and return its call."""
     if kind in ("answer", "claim"):
         asked = await ask(one, grant.task)
@@ -129,29 +129,39 @@ async def _rival(kind: str, one: ControlPlane, grant: Grant) -> Any:
         await steer(one, "pause", grant.task)
         await park(one, grant.task)
         return steer(one, "resume", grant.task)
+    if kind in DUE:
+        await sql(url, DUE[kind], grant.task)
+        return one._sweep.sweep()
+    beat = HeartbeatRequest(tasks=[grant.task], attempts={str(grant.task): 1}, **HOLDER)
     return {
         "ask": lambda: ask(one, grant.task),
         "checkpoint": lambda: store(one, grant.task, "s", 1),
         "pause": lambda: steer(one, "pause", grant.task),
         "report": lambda: one.report(grant.task, Report(kind="event", event="coded", attempt=1, **HOLDER)),
         "fail": lambda: one.report(grant.task, Report(kind="failed", error="x", attempt=1, **HOLDER)),
+        "release": lambda: one.report(
+            grant.task, Report(kind="released", reason="drain", attempt=1, **HOLDER)
+        ),
+        "park": lambda: park(one, grant.task),
+        "heartbeat": lambda: one.heartbeat(beat),
+        "an event from outside": lambda: one.fire(grant.token, "stopped", None),
+        "another cancel": lambda: steer(one, "cancel", grant.task),
     }[kind]()
 
 
 async def cancel_against(kind: str, url: str, one: ControlPlane, two: ControlPlane, number: int) -> None:
     """S2-50: of a cancel and anything else either came first, and a cancelled task stays cancelled."""
     grant = await start_and_claim(one, f"T{number}")
-    rival = await _rival(kind, one, grant)
+    rival = await _rival(kind, url, one, grant)
     generation = (await one.supervision.task(grant.task)).generation
     cancelled, other = await together(steer(two, "cancel", grant.task, generation), rival)
-    view = await one.supervision.task(grant.task)
+    view, token = await one.supervision.task(grant.task), await one.token(grant.token)
     if cancelled is None:
-        assert view.current_state == "cancelled"
-        assert (await one.token(f"T{number}")).status == "cancelled"
+        assert (view.current_state, token.status) == ("cancelled", "cancelled")
     else:
         assert cancelled in (Code.STALE_GENERATION, Code.TASK_OVER)
         assert other is None
-        assert view.current_state != "cancelled"
+        assert (token.status == "cancelled") is (kind == "another cancel")
     await _clear(url)
 
 
@@ -166,7 +176,49 @@ RACES: dict[str, Round] = {
     "two resumes": two_resumes,
     "pause against completion": pause_against_completion,
 }
-RIVALS = ("ask", "answer", "checkpoint", "pause", "resume", "claim", "report", "fail")
+DUE = {
+    "expiry": "UPDATE tasks SET expires_at = clock_timestamp() - interval '1 ms' WHERE id = $1",
+    "the watchdog": "UPDATE leases SET until = clock_timestamp() - interval '1 ms' WHERE task_id = $1",
+}
+RIVALS = (
+    *(
+        "ask",
+        "answer",
+        "checkpoint",
+        "pause",
+        "resume",
+        "claim",
+        "report",
+        "fail",
+        "release",
+        "park",
+        "heartbeat",
+    ),
+    *("an event from outside", "another cancel", *DUE),
+)
+
+
+SAID = """(SELECT token_id, seq, kind, data::jsonb ->> 'task' AS task, data::jsonb ->> 'attempt' AS attempt FROM history)"""
+ENDS = "('task_done', 'task_cancelled', 'task_expired')"
+FAULTS = {
+    "a task ended twice": """SELECT task_id FROM task_log WHERE kind IN ('completed', 'failed', 'expired', 'cancelled')
+      GROUP BY task_id HAVING count(*) > 1""",
+    "a task ended twice in the history": f"""SELECT task FROM {SAID} h WHERE kind IN {ENDS} GROUP BY task HAVING count(*) > 1""",
+    "something happened to a task after its end": f"""SELECT h.task FROM {SAID} h JOIN {SAID} e ON e.task = h.task
+      WHERE e.kind IN {ENDS} AND h.seq > e.seq AND h.kind IN ('task_claimed', 'task_parked', 'task_retrying', 'task_resumed')""",
+    "an attempt was claimed twice": f"""SELECT task, attempt FROM {SAID} h WHERE kind = 'task_claimed'
+      GROUP BY task, attempt HAVING count(*) > 1""",
+    "the history has a gap": """SELECT k.id FROM tokens k JOIN history h ON h.token_id = k.id GROUP BY k.id
+      HAVING min(h.seq) <> 1 OR max(h.seq) <> count(*) OR max(h.seq) <> k.seq""",
+    "history and row disagree on what is done": f"""SELECT t.id FROM tasks t WHERE (t.current_state = 'completed')
+      <> EXISTS (SELECT 1 FROM {SAID} h WHERE h.token_id = t.token_id AND h.task = t.id::text AND h.kind = 'task_done')""",
+    "a token entered its states another time than it was given tasks": """SELECT k.id FROM tokens k
+      WHERE (SELECT count(*) FROM history h WHERE h.token_id = k.id AND h.kind = 'entered')
+      <> (SELECT count(*) FROM tasks t WHERE t.token_id = k.id)""",
+    "a token moved without its task's end": """SELECT t.token_id FROM tasks t
+      WHERE t.current_state IN ('pending', 'running', 'parked') GROUP BY t.token_id HAVING count(*) > 1""",
+}
+"""What the histories must never show, whatever raced; each is a statement that finds no row."""
 
 
 async def run(url: str, race: Round, rounds: int) -> None:
@@ -175,9 +227,8 @@ async def run(url: str, race: Round, rounds: int) -> None:
             await race(url, one, two, number)
             await _clear(url)
     await check_whole(url)
-    twice = """SELECT task_id FROM task_log WHERE kind IN ('completed', 'failed', 'expired', 'cancelled')
-      GROUP BY task_id HAVING count(*) > 1"""
-    assert await sql(url, twice) == [], "a task ended twice"
+    for fault, statement in FAULTS.items():
+        assert await sql(url, statement) == [], fault
 
 
 @pytest.mark.parametrize("rounds", ROUNDS)
@@ -196,3 +247,27 @@ async def test_a_cancel_and_anything_else_leave_one_truth(database: str, rival: 
         await cancel_against(rival, url, one, two, number)
 
     await run(database, race, rounds)
+
+
+# A history that was spoilt by hand, so that each of the statements is seen to find something.
+
+SPOILT = {
+    "a task ended twice": "INSERT INTO task_log SELECT task_id, 99, at, kind, data FROM task_log WHERE kind = 'completed'",
+    "a task ended twice in the history": "UPDATE history SET kind = 'task_done' WHERE kind = 'task_claimed'",
+    "something happened to a task after its end": "UPDATE history SET seq = 99 WHERE kind = 'task_claimed'",
+    "an attempt was claimed twice": "INSERT INTO history SELECT token_id, 99, at, kind, data FROM history WHERE kind = 'task_claimed'",
+    "the history has a gap": "DELETE FROM history WHERE kind = 'task_claimed'",
+    "history and row disagree on what is done": "DELETE FROM history WHERE kind = 'task_done'",
+    "a token entered its states another time than it was given tasks": "UPDATE history SET kind = 'entered' WHERE kind = 'task_done'",
+    "a token moved without its task's end": "UPDATE tasks SET current_state = 'running', supervisor = 'box' WHERE current_state = 'completed'",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_what_a_history_must_never_show_is_found(database: str, fault: str) -> None:
+    async with plane(database) as one:
+        grant = await start_and_claim(one)
+        await one.report(grant.task, Report(kind="event", event="coded", attempt=1, **HOLDER))
+    assert await sql(database, FAULTS[fault]) == []
+    await sql(database, SPOILT[fault])
+    assert await sql(database, FAULTS[fault]) != []
