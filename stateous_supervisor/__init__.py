@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stateous_supervisor.sdk.context import AsyncContext, AttemptLost, Context, EnteredBy
+    from stateous_supervisor.sdk.context import AsyncContext, Context, EnteredBy
+    from stateous_supervisor.sdk.endings import AttemptLost, CallRefused, FeatureMissing, Parked
     from stateous_supervisor.sdk.marks import on_state
     from stateous_supervisor.sdk.memory import Memory
     from stateous_supervisor.sdk.occurrences import Occurrence
@@ -20,11 +21,14 @@ __version__ = "0.1.0"
 __all__ = [
     "AsyncContext",
     "AttemptLost",
+    "CallRefused",
     "Context",
     "EnteredBy",
+    "FeatureMissing",
     "Memory",
     "Occurrence",
     "OutcomeError",
+    "Parked",
     "StateRef",
     "__version__",
     "on_state",
@@ -32,12 +36,15 @@ __all__ = [
 
 _MODULES = {
     "AsyncContext": "context",
-    "AttemptLost": "context",
+    "AttemptLost": "endings",
+    "CallRefused": "endings",
     "Context": "context",
     "EnteredBy": "context",
+    "FeatureMissing": "endings",
     "Memory": "memory",
     "Occurrence": "occurrences",
     "OutcomeError": "states",
+    "Parked": "endings",
     "StateRef": "states",
     "on_state": "marks",
 }

@@ -3,6 +3,7 @@
     outcome = run(testing, context={"checkout": "/tmp/x"})
     assert outcome.event == "passed"
 
+Durable calls are there too: steps run, and a question is answered from `answers`, or seen in the outcome.
 The context, the checks of what is returned and the texts of failures are those of the real host. What is not here:
 processes, timeouts, heartbeats. `stateous-supervisor try` runs a routine in a real host.
 """
@@ -13,20 +14,26 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from stateous_supervisor.host.failures import describe
-from stateous_supervisor.host.outcomes import dropped, outcome_of, raised
-from stateous_supervisor.host.rehearsal import LEASE_S, entry, grant_of
+from stateous_supervisor.host.outcomes import dropped, outcome_of, parked, raised
+from stateous_supervisor.host.rehearsal import LEASE_S, asked, entry, grant_of, reply
 from stateous_supervisor.link import frames
-from stateous_supervisor.sdk.context import AsyncContext, AttemptLost, BaseContext, Context, EnteredBy
+from stateous_supervisor.sdk.context import AsyncContext, BaseContext, Context, EnteredBy
+from stateous_supervisor.sdk.durable import Reply
+from stateous_supervisor.sdk.endings import AttemptLost, Parked
 from stateous_supervisor.sdk.marks import Mark, context_model, mark_of
 from stateous_supervisor.sdk.occurrences import Occurrence
 from stateous_supervisor.sdk.payloads import completed, payload_text
 from stateous_supervisor.sdk.values import json_text, read
 
-__all__ = ["EnteredBy", "Outcome", "run"]
+__all__ = ["EnteredBy", "Outcome", "Question", "run"]
+
+# A name, or a name and which time the code comes by it.
+Place = str | tuple[str, int]
 
 Routine = (
     Callable[[Any], Coroutine[Any, Any, Occurrence[Any] | None]] | Callable[[Any], Occurrence[Any] | None]
@@ -34,11 +41,25 @@ Routine = (
 
 
 @dataclass(frozen=True, kw_only=True)
+class Question:
+    """What a routine asked people. Times are seconds; `schema` is a JSON Schema."""
+
+    key: str
+    occurrence: int
+    data: Any
+    schema: Any = None
+    choices: list[Any] | None = None
+    ttl_s: float
+    remind_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What a routine did, and what its agent would report.
 
     Args:
-        kind: ``event``, ``waiting`` (it returned None), ``failed``, or ``lost`` (nothing is reported).
+        kind: ``event``, ``waiting`` (it returned None), ``failed``, ``parked`` (it waits for an answer), or ``lost``
+            (nothing is reported).
         event: the name of the returned event.
         payload: the event's payload as plain JSON values, as the control plane gets it.
         occurrence: what was returned, when it is an event.
@@ -49,9 +70,11 @@ class Outcome:
         context: the whole context afterwards.
         memory: the memory afterwards; it outlives a failure.
         schedules: the timers that are reported, each with `event`, `after` and perhaps `payload`.
+        questions: what was asked, in order; of a parked routine the last one has no answer.
+        steps: the values of the steps that were passed, by ``name#occurrence``.
     """
 
-    kind: Literal["event", "waiting", "failed", "lost"]
+    kind: Literal["event", "waiting", "failed", "parked", "lost"]
     event: str | None = None
     payload: dict[str, Any] | None = None
     occurrence: Occurrence[Any] | None = None
@@ -62,6 +85,13 @@ class Outcome:
     context: dict[str, Any] = field(default_factory=dict)
     memory: dict[str, Any] = field(default_factory=dict)
     schedules: list[dict[str, Any]] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
+    steps: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def question(self) -> Question | None:
+        """The question that a parked routine waits for."""
+        return self.questions[-1] if self.kind == "parked" else None
 
     @property
     def waiting(self) -> bool:
@@ -84,6 +114,7 @@ def run(
     visit: int = 1,
     attempt: int = 1,
     lost: bool = False,
+    answers: Mapping[Place, Any] | None = None,
 ) -> Outcome:
     """Run a routine once and return what it did. `def` and `async def` alike; nothing is to be awaited.
 
@@ -97,10 +128,11 @@ def run(
         visit: how many times the token has entered this state.
         attempt: which attempt this is.
         lost: run it as an attempt that is over for the control plane, so that `ctx.check()` raises.
+        answers: what people have answered, by the question's key, or by ``(key, occurrence)`` where it is asked again.
 
     Raises:
         TypeError: the routine is not marked, or a value is not JSON.
-        ValueError: the context does not fit the routine's model.
+        ValueError: the context does not fit the routine's model, or an answer is none of its question's choices.
         KeyboardInterrupt, and what a test framework raises to end a test: passed through. Everything else that the
             routine raises is a failed outcome.
     """
@@ -119,35 +151,80 @@ def run(
         visit=visit,
         attempt=attempt,
     )
-    port = _Port(model, is_lost=lost)
+    port = _Port(model, is_lost=lost, answers=answers or {})
     is_async = inspect.iscoroutinefunction(routine)
     kind: type[BaseContext[Any]] = AsyncContext if is_async else Context
     made = kind(grant, port)
     returned, raised_by = _call(routine, made, is_async=is_async)
-    frame = _frame(mark, made, returned, raised_by, is_lost=lost)
+    if port.fault is not None:
+        raise port.fault
+    frame = _frame(mark, made, port, returned, raised_by)
     return _outcome(frame, made, port, returned=returned, exception=raised_by, before=given)
 
 
 class _Port:
     """Keeps what a routine says. A lost attempt's words are dropped, as they are in a host."""
 
-    def __init__(self, model: Any, *, is_lost: bool) -> None:
+    def __init__(self, model: Any, *, is_lost: bool, answers: Mapping[Place, Any]) -> None:
         self.notes: list[str] = []
+        self.works = 0
+        self.is_lost = is_lost
+        self.is_parked = False
+        self.fault: ValueError | None = None
+        self.questions: list[Question] = []
+        self.steps: dict[str, Any] = {}
         self._model = model
-        self._is_lost = is_lost
+        self._answers = answers
+
+    def call(self, kind: str, body: bytes) -> Future[Reply]:
+        call: Future[Reply] = Future()
+        if self.is_lost:
+            call.set_exception(AttemptLost("the attempt is lost: attempt_over"))
+        elif self.is_parked:
+            call.set_exception(Parked("this attempt has parked its task already"))
+        else:
+            call.set_result(self._reply(kind, body))
+        return call
+
+    def is_pausing(self) -> bool:
+        return False
+
+    def _reply(self, kind: str, body: bytes) -> Reply:
+        if kind == "ask":
+            return self._ask(read(body))
+        if kind == "checkpoint":
+            passed = read(body)
+            self.steps[f"{passed['step']}#{passed['occurrence']}"] = passed["value"]
+        return reply(kind, body)
+
+    def _ask(self, body: dict[str, Any]) -> Reply:
+        body.pop("locked_decisions")
+        question = Question(**body)
+        self.questions.append(question)
+        place: Place = (question.key, question.occurrence)
+        if place not in self._answers and question.occurrence == 1:
+            place = question.key
+        self.is_parked = place not in self._answers
+        answer = None if self.is_parked else self._answers[place]
+        if not self.is_parked and question.choices is not None and answer not in question.choices:
+            self.fault = ValueError(
+                f"the answer {answer!r} to {question.key!r} is none of its choices: {question.choices!r}"
+            )
+        text = None if self.is_parked else json_text(answer, f"the answer to {question.key!r}")
+        return Reply(200, asked(len(self.questions), text), self.is_parked)
 
     def note(self, text: str) -> None:
-        if not self._is_lost:
+        if not self.is_lost and not self.is_parked:
             self.notes.append(text)
 
     def remember(self, key: str, value: bytes) -> None:
         """The context's own `Memory` keeps it."""
 
     def lease_s(self) -> float:
-        return 0.0 if self._is_lost else LEASE_S
+        return 0.0 if self.is_lost else LEASE_S
 
     def lost_cause(self) -> str | None:
-        return "attempt_over" if self._is_lost else None
+        return "attempt_over" if self.is_lost else None
 
     def context_model(self) -> Any:
         return self._model
@@ -167,7 +244,7 @@ def _entry(given: str | Occurrence[Any] | EnteredBy | None) -> Any:
 def _call(routine: Any, context: BaseContext[Any], *, is_async: bool) -> tuple[Any, BaseException | None]:
     try:
         return (_awaited(routine(context)) if is_async else routine(context)), None
-    except (Exception, SystemExit, GeneratorExit, AttemptLost, asyncio.CancelledError) as error:
+    except (Exception, SystemExit, GeneratorExit, AttemptLost, Parked, asyncio.CancelledError) as error:
         return None, error  # the runner's boundary: whatever a routine raises is a failed attempt
 
 
@@ -195,9 +272,11 @@ def _awaited(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 def _frame(
-    mark: Mark, context: BaseContext[Any], returned: Any, error: BaseException | None, *, is_lost: bool
+    mark: Mark, context: BaseContext[Any], port: _Port, returned: Any, error: BaseException | None
 ) -> frames.Outcome:
-    if is_lost:
+    if port.is_parked:
+        return parked((context.task, context.attempt))
+    if port.is_lost:
         return dropped((context.task, context.attempt), "attempt_over")
     if error is not None:
         return raised((context.task, context.attempt), describe(error))
@@ -214,9 +293,13 @@ def _outcome(
     before: dict[str, Any],
 ) -> Outcome:
     is_reported = not frame.is_dropped and frame.outcome != "failed"
-    kinds: dict[str, Literal["event", "waiting", "failed"]] = {"event": "event", "waiting": "waiting"}
+    kinds: dict[str, Literal["event", "waiting", "parked", "lost"]] = {
+        "event": "event",
+        "waiting": "waiting",
+        "parked": "parked",
+    }
     return Outcome(
-        kind="lost" if frame.is_dropped else kinds.get(frame.outcome, "failed"),
+        kind=kinds.get(frame.outcome, "lost" if frame.is_dropped else "failed"),
         event=frame.event,
         payload=read(bytes(frame.payload)) if frame.payload is not None else None,
         occurrence=returned if frame.event is not None else None,
@@ -227,4 +310,6 @@ def _outcome(
         context=dict(context) if is_reported else before,
         memory=dict(context.memory),
         schedules=context.schedules() if is_reported else [],
+        questions=port.questions,
+        steps=port.steps,
     )

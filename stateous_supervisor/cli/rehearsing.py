@@ -24,7 +24,7 @@ from stateous_supervisor.agent.faults import Exit, Fault
 from stateous_supervisor.agent.host import Host, HostEnded, HostUnusable, where
 from stateous_supervisor.agent.host_process import ProcessHosts
 from stateous_supervisor.cli import options
-from stateous_supervisor.host.rehearsal import LEASE_S, TASK, entry, grant_of
+from stateous_supervisor.host.rehearsal import LEASE_S, TASK, entry, grant_of, reply
 from stateous_supervisor.link import frames
 
 COMPLETING_S: Final = 30.0
@@ -87,6 +87,8 @@ class _Shown:
     def __init__(self, *, is_quiet: bool) -> None:
         self.notes: list[str] = []
         self.memory: dict[str, Any] = {}
+        self.steps: dict[str, Any] = {}
+        self.question: dict[str, Any] | None = None
         self._is_quiet = is_quiet
 
     def __call__(self, message: frames.ToAgent) -> None:
@@ -101,10 +103,21 @@ class _Shown:
                     "memory",
                     f"{message.key} = {_json(value)}" if value is not None else f"{message.key} is forgotten",
                 )
+            case frames.Call():
+                self._call(message.call, json.loads(bytes(message.body)))
             case frames.Logged():
                 print(message.text, file=sys.stderr)
             case _:
                 pass
+
+    def _call(self, kind: str, body: dict[str, Any]) -> None:
+        if kind == "checkpoint":
+            point = f"{body['step']}#{body['occurrence']}"
+            self.steps[point] = body["value"]
+            self._line("step", f"{point} = {_json(body['value'])}")
+        elif kind == "ask":
+            self.question = {name: body[name] for name in body if name != "locked_decisions"}
+            self._line("question", f"{body['key']}#{body['occurrence']} {_json(body['data'])}")
 
     def _line(self, kind: str, text: str) -> None:
         if not self._is_quiet:
@@ -144,10 +157,21 @@ async def _outcome(host: Host, show: Show) -> frames.Outcome:
             if isinstance(message, frames.Outcome):
                 return message
             if isinstance(message, frames.Call):
-                body = encode({"error": "there is no control plane behind 'try'", "code": "unavailable"})
-                host.send([frames.Answer(id=message.id, status=0, body=Raw(body))])
-            else:
-                show(message)
+                host.send([_answer(message)])
+            show(message)
+
+
+def _answer(call: frames.Call) -> frames.Answer:
+    """Stand in for a control plane: steps are passed, a question parks the routine."""
+    made = reply(call.call, bytes(call.body))
+    return frames.Answer(
+        id=call.id,
+        task=call.task,
+        attempt=call.attempt,
+        status=made.status,
+        body=Raw(made.body),
+        is_parked=made.is_parked,
+    )
 
 
 def _check(host: Host, state: str) -> None:
@@ -227,6 +251,7 @@ def _document(shown: _Shown, outcome: frames.Outcome) -> dict[str, Any]:
         document[name] = None if raw is None else json.loads(bytes(raw))
     document["schedules"] = json.loads(encode(outcome.schedules or []))
     document |= {"notes": shown.notes, "memory": shown.memory, "error": outcome.error}
+    document |= {"steps": shown.steps, "question": shown.question}
     return {**document, "duration_s": round(outcome.duration_s, 4)}
 
 
@@ -238,6 +263,7 @@ def _show_outcome(document: dict[str, Any]) -> None:
         print(f"timer    {timer['event']}{payload} after {timer['after']}")
     payload = "" if document["payload"] is None else f" {_json(document['payload'])}"
     told = {"event": f"event {document['event']}{payload}", "waiting": "waiting for an event from outside"}
+    told["parked"] = "parked until the question is answered"
     text = told.get(document["outcome"]) or f"failed: {document['error']}"
     print(f"outcome  {text}")
 

@@ -7,16 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import Future
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec import Raw
 from stateous_contract.messages import Grant
 
 from stateous_supervisor.host.discovery import Routine
-from stateous_supervisor.link.frames import Frame, Logged, Noted, Remembered
+from stateous_supervisor.link.frames import Answer, Call, Frame, Logged, Noted, Remembered
 from stateous_supervisor.sdk.context import AsyncContext, BaseContext, Context
+from stateous_supervisor.sdk.durable import Reply
+from stateous_supervisor.sdk.endings import AttemptLost, Parked
+
+# The cause of a stop that the control plane knows of: the task waits, and somebody will go on with it.
+PARKED: Final = "parked"
+# Causes of our own: there a step under way is not waited for.
+_OURS: Final = frozenset({"timeout", "quit", "drain", "SIGTERM", PARKED})
 
 
 class Speaker(Protocol):
@@ -34,18 +42,28 @@ class Speaker(Protocol):
 
 @dataclass
 class Stop:
-    """Why an attempt is being stopped. `error` is what to report (a timeout); None drops the result."""
+    """Why an attempt is being stopped. `error` is what to report (a timeout); None drops the result.
+
+    `spares_steps`: a step under way is finished first, and nothing after it is begun (S2-46 … S2-49).
+    """
 
     cause: str
     error: str | None = None
     cancels: int = 0
+
+    @property
+    def spares_steps(self) -> bool:
+        return self.cause not in _OURS
 
 
 class Attempt:
     """One attempt of one task. The routine's `Port`."""
 
     __slots__ = (
+        "_calls",
         "_end",
+        "_is_pausing",
+        "_number",
         "_speaker",
         "attempt",
         "began_at",
@@ -60,6 +78,7 @@ class Attempt:
         "task",
         "timeout_s",
         "was_seen_done",
+        "works",
     )
 
     def __init__(self, grant: Grant, routine: Routine, speaker: Speaker, lease_s: float) -> None:
@@ -76,6 +95,10 @@ class Attempt:
         self.is_isolated = False
         self.is_over = False
         self.was_seen_done = False
+        self.works = 0
+        self._calls: dict[int, Future[Reply]] = {}
+        self._number = 0
+        self._is_pausing = False
         self._speaker = speaker
         self._end = threading.Lock()
 
@@ -96,7 +119,50 @@ class Attempt:
         self.is_over = True
         return True
 
+    # What comes from the agent.
+
+    def answer(self, frame: Answer) -> None:
+        """Give an answer to whoever waits for it; once the attempt is stopped, nobody else is answered."""
+        self._is_pausing = self._is_pausing or frame.is_pausing
+        call = self._calls.pop(frame.id, None)
+        if call is not None:
+            call.set_result(Reply(frame.status, bytes(frame.body), frame.is_parked))
+        if self.stop is not None:
+            self.release()
+
+    def ask_to_pause(self) -> None:
+        """A person asked for a pause; it is seen at the next durable point."""
+        self._is_pausing = True
+
+    def release(self) -> None:
+        """Let everybody go who waits for an answer: there will be none for this attempt (S1-44)."""
+        while self._calls:
+            try:
+                _, call = self._calls.popitem()
+            except KeyError:  # somebody else was faster
+                return
+            call.set_exception(self._ending())
+
     # The routine's port.
+
+    def call(self, kind: str, body: bytes) -> Future[Reply]:
+        call: Future[Reply] = Future()
+        call.set_running_or_notify_cancel()  # so that nobody can cancel it
+        self._number += 1
+        number = self._number
+        self._calls[number] = call
+        if kind == "pause":
+            self._is_pausing = False
+        if self._counts():
+            self._speaker.post(
+                Call(id=number, task=self.task, attempt=self.attempt, call=kind, body=Raw(body))
+            )
+        else:
+            self.release()
+        return call
+
+    def is_pausing(self) -> bool:
+        return self._is_pausing
 
     def note(self, text: str) -> None:
         if self._counts():
@@ -116,6 +182,12 @@ class Attempt:
 
     def context_model(self) -> Any:
         return self.routine.context_model()
+
+    def _ending(self) -> BaseException:
+        if self.stop is not None and self.stop.cause == PARKED:
+            return Parked("this attempt has parked its task already")
+        cause = "it has ended" if self.stop is None else self.stop.cause
+        return AttemptLost(f"attempt {self.attempt} of task {self.task} is lost: {cause}")
 
     def _counts(self) -> bool:
         """What a lost or ended attempt says is dropped: nothing may arrive after its outcome (A-30, A-36)."""

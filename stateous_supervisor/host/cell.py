@@ -23,6 +23,7 @@ from stateous_supervisor.host.outcomes import failed
 from stateous_supervisor.host.streams import LINE_BYTES_MAX
 from stateous_supervisor.link.frames import (
     FRAME_BYTES_MAX,
+    Call,
     Began,
     Frame,
     Logged,
@@ -182,7 +183,7 @@ class Cell:
         attempt = self.attempt
         if isinstance(message, Logged):
             self._speaker.say(message)
-        if self._outcome is not None or not isinstance(message, Began | Noted | Remembered | Outcome):
+        if self._outcome is not None or not isinstance(message, Began | Noted | Remembered | Call | Outcome):
             return
         if (message.task, message.attempt) != attempt.key:
             return

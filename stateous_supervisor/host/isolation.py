@@ -1,7 +1,7 @@
 """The host's side of isolated routines: one thread that has the nursery hatch them and carries what they say.
 
 It starts the nursery on first need and again after its death. Everything else about a routine is in its `Cell`. The
-runner calls `start`, `stop` and `held` from the link's thread; none of them waits.
+runner calls `start`, `stop` and `pass_on` from the link's thread; none of them waits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from stateous_supervisor.host.attempt import Attempt, Speaker
 from stateous_supervisor.host.cell import Cell
 from stateous_supervisor.host.orders import Hatch, Ready
 from stateous_supervisor.host.outcomes import failed
-from stateous_supervisor.link.frames import Cancel, HeldUntil, Logged, Outcome, Run
+from stateous_supervisor.link.frames import Cancel, Logged, Outcome, Run, ToHost
 from stateous_supervisor.link.stream import LinkBroken, Unpacker, pack
 
 # A folder that its host could import is given this long in the nursery too.
@@ -79,9 +79,9 @@ class Isolation:
         """End the process of `attempt` and all that it started: SIGTERM, and SIGKILL after its grace."""
         self._do(lambda: self._stop(attempt, cause))
 
-    def held(self, attempt: Attempt, lease_s: float) -> None:
-        """Tell the routine how long its lease is."""
-        self._do(lambda: self._held(attempt, lease_s))
+    def pass_on(self, attempt: Attempt, frame: ToHost) -> None:
+        """Bring the routine a frame that is for it."""
+        self._do(lambda: self._pass_on(attempt, frame))
 
     def close(self, wait_s: float) -> None:
         """End everything, and wait for that, at most `wait_s`. Nothing is settled any more."""
@@ -195,10 +195,10 @@ class Isolation:
         cell.say(Cancel(task=attempt.task, attempt=attempt.attempt, cause=cause))
         cell.end(cell.frame.confinement.grace_s)
 
-    def _held(self, attempt: Attempt, lease_s: float) -> None:
+    def _pass_on(self, attempt: Attempt, frame: ToHost) -> None:
         cell = self._cells.get(attempt)
         if cell is not None:
-            cell.say(HeldUntil(tasks=[attempt.task], lease_s=lease_s))
+            cell.say(frame)
 
     def _close(self) -> None:
         self._is_closing = True

@@ -49,14 +49,21 @@ def failed(key: Key, error: str, traceback: str | None = None) -> Outcome:
     return Outcome(task=key[0], attempt=key[1], outcome="failed", error=text, traceback=traceback)
 
 
-def raised(key: Key, described: Described) -> Outcome:
-    """Return the outcome of an attempt that ended by an exception."""
-    return failed(key, described.text, described.traceback)
+def raised(key: Key, described: Described, *, is_retryable: bool = True) -> Outcome:
+    """Return the outcome of an attempt that ended by an exception; some are there again in every attempt."""
+    outcome = failed(key, described.text, described.traceback)
+    outcome.is_retryable = is_retryable
+    return outcome
 
 
 def dropped(key: Key, cause: str) -> Outcome:
     """Return what tells the agent that the attempt ended and nothing is to be reported."""
     return Outcome(task=key[0], attempt=key[1], outcome="failed", error=cause, is_dropped=True)
+
+
+def parked(key: Key) -> Outcome:
+    """Return what tells the agent that a parked attempt has left its routine (S1-47)."""
+    return Outcome(task=key[0], attempt=key[1], outcome="parked", is_dropped=True)
 
 
 def _sized(context: BaseContext[Any], kind: str, event: str | None, payload: str | None) -> Outcome:

@@ -14,13 +14,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from msgspec import UNSET, Raw
-from stateous_contract.messages import EnteredBy, Grant
+from stateous_contract.messages import Asked, EnteredBy, Grant, encode
 
 from stateous_supervisor.host.alias import install_alias
 from stateous_supervisor.host.discovery import CONTRACT
 from stateous_supervisor.host.folder import look_at
 from stateous_supervisor.sdk.context import BaseContext
+from stateous_supervisor.sdk.durable import FEATURE_MISSING, Reply
 from stateous_supervisor.sdk.payloads import completed
 from stateous_supervisor.sdk.values import json_text
 
@@ -59,6 +61,30 @@ def entry(name: str, payload: str | None = None, error: str | None = None) -> En
         payload=UNSET if payload is None else Raw(payload.encode()),
         error=UNSET if error is None else error,
     )
+
+
+def reply(call: str, body: bytes) -> Reply:
+    """Return what stands in for a control plane's answer to a durable call: steps are passed, questions park."""
+    if call == "checkpoint":
+        return Reply(200, bytes(msgspec.json.decode(body, type=dict[str, Raw])["value"]))
+    if call == "ask":
+        return Reply(201, asked(1, None), is_parked=True)
+    if call == "pause":
+        return Reply(200, b'{"status":"ready"}')
+    return Reply(501, encode({"code": FEATURE_MISSING, "error": f"there is no control plane for {call!r}"}))
+
+
+def asked(number: int, answer: str | None) -> bytes:
+    """Return the answer to an `ask`: the question with that number, and what was answered, as JSON text."""
+    made = Asked(
+        question=number,
+        status="pending" if answer is None else "answered",
+        parked=answer is None,
+        generation=1,
+        expires_at="",
+        answer=UNSET if answer is None else Raw(answer.encode()),
+    )
+    return encode(made)
 
 
 def models_in(contract: Any) -> list[Any]:

@@ -18,14 +18,25 @@ import msgspec
 from stateous_contract.messages import Grant
 
 from stateous_supervisor.host import shelter
-from stateous_supervisor.host.attempt import Attempt, Speaker, Stop
+from stateous_supervisor.host.attempt import PARKED, Attempt, Speaker, Stop
 from stateous_supervisor.host.discovery import Routine
 from stateous_supervisor.host.failures import describe, is_plain, leave_out
-from stateous_supervisor.host.outcomes import dropped, failed, outcome_of, raised
+from stateous_supervisor.host.outcomes import dropped, failed, outcome_of, parked, raised
 from stateous_supervisor.host.streams import current, end_lines
 from stateous_supervisor.host.threads import Threads
-from stateous_supervisor.link.frames import Began, Cancel, HeldUntil, Logged, Outcome, Run
+from stateous_supervisor.link.frames import (
+    Answer,
+    Began,
+    Cancel,
+    HeldUntil,
+    Logged,
+    Outcome,
+    PauseTask,
+    Run,
+    ToHost,
+)
 from stateous_supervisor.sdk.context import BaseContext
+from stateous_supervisor.sdk.endings import FeatureMissing
 
 # A cancelled routine has this long to clean up before it is cancelled again; after CANCELS_MAX it is abandoned.
 CANCEL_AGAIN_S: Final = 2.0
@@ -55,7 +66,7 @@ class Apart(Protocol):
 
     def start(self, attempt: Attempt, frame: Run) -> None: ...
     def stop(self, attempt: Attempt, cause: str) -> None: ...
-    def held(self, attempt: Attempt, lease_s: float) -> None: ...
+    def pass_on(self, attempt: Attempt, frame: ToHost) -> None: ...
 
 
 class Runner:
@@ -112,9 +123,26 @@ class Runner:
 
     def cancel(self, frame: Cancel) -> None:
         """Let go of an attempt (A-30). An older or newer attempt of its task is not touched (A-31)."""
-        attempt = self.running.get(frame.task)
-        if attempt is not None and attempt.attempt == frame.attempt:
+        attempt = self._named(frame)
+        if attempt is not None:
             self._stop(attempt, Stop(frame.cause))
+
+    def answer(self, frame: Answer) -> None:
+        """Bring an answer to the routine that waits for it; one that parks the task ends the attempt."""
+        attempt = self._named(frame)
+        if attempt is None or self._is_passed_on(attempt, frame):
+            return
+        if frame.is_parked and attempt.stop is None:
+            # Stopped first: whatever the routine makes of the news, it ends parked (DX-06).
+            attempt.stop = Stop(PARKED)
+            self._set_due(attempt, monotonic() + self._cancel_again_s)
+        attempt.answer(frame)
+
+    def pause(self, frame: PauseTask) -> None:
+        """Take note that a person asked for a pause."""
+        attempt = self._named(frame)
+        if attempt is not None and not self._is_passed_on(attempt, frame):
+            attempt.ask_to_pause()
 
     def held(self, frame: HeldUntil) -> None:
         """Take note of a renewed lease."""
@@ -123,8 +151,7 @@ class Runner:
             attempt = self.running.get(task)
             if attempt is not None:
                 attempt.held_until = until
-                if self._apart is not None and attempt.is_isolated:
-                    self._apart.held(attempt, frame.lease_s)
+                self._is_passed_on(attempt, HeldUntil(tasks=[task], lease_s=frame.lease_s))
 
     def cancel_all(self, cause: str) -> None:
         """Let go of everything."""
@@ -170,6 +197,17 @@ class Runner:
     @property
     def is_idle(self) -> bool:
         return not self.running and not self._starts
+
+    def _named(self, frame: Cancel | Answer | PauseTask) -> Attempt | None:
+        attempt = self.running.get(frame.task)
+        return attempt if attempt is not None and attempt.attempt == frame.attempt else None
+
+    def _is_passed_on(self, attempt: Attempt, frame: ToHost) -> bool:
+        """Pass a frame on to the process of an isolated routine. False: the routine runs here."""
+        if self._apart is None or not attempt.is_isolated:
+            return False
+        self._apart.pass_on(attempt, frame)
+        return True
 
     def _admit(self, frame: Run) -> Attempt | None:
         """Make an attempt of a grant, or refuse it with a failed outcome."""
@@ -218,6 +256,7 @@ class Runner:
         if attempt.stop is not None or attempt.is_over:
             return
         attempt.stop = stop
+        attempt.release()
         if self._apart is not None and attempt.is_isolated:
             self._timed.discard(attempt)
             self._apart.stop(attempt, stop.cause)
@@ -252,6 +291,8 @@ class Runner:
 
     def _stopped(self, attempt: Attempt) -> Outcome:
         stop = attempt.stop
+        if stop is not None and stop.cause == PARKED:
+            return parked(attempt.key)
         if stop is None or stop.error is None:
             return dropped(attempt.key, "" if stop is None else stop.cause)
         return failed(attempt.key, stop.error)
@@ -315,14 +356,17 @@ class Runner:
     def _outcome(self, attempt: Attempt, returned: Any, context: BaseContext[Any]) -> Outcome:
         if attempt.stop is not None:
             return self._stopped(attempt)
-        return outcome_of(returned, attempt.routine.ref, context)
+        outcome = outcome_of(returned, attempt.routine.ref, context)
+        outcome.unmet = context.unmet()
+        return outcome
 
     def _on_raised(self, attempt: Attempt, error: BaseException, *, can_wait: bool) -> None:
         shelter.end_if_forked(error)
         if attempt.stop is not None:
             self._end(attempt, self._stopped(attempt))
         elif can_wait or is_plain(error):
-            self._end(attempt, raised(attempt.key, describe(error)))
+            is_retryable = not isinstance(error, FeatureMissing)
+            self._end(attempt, raised(attempt.key, describe(error), is_retryable=is_retryable))
         else:
             # Its text may take seconds; the loop must not wait for it, and this task is about to be done.
             attempt.future = None
@@ -335,7 +379,9 @@ class Runner:
         shelter.end_if_forked(None)
         if not attempt.take_end():
             self.abandoned.discard(attempt)
+            end_lines(attempt.key)
             return False
+        attempt.release()
         self._timed.discard(attempt)
         if self.running.get(attempt.task) is attempt:
             del self.running[attempt.task]
@@ -347,5 +393,7 @@ class Runner:
 
 def _cancel_future(attempt: Attempt) -> None:
     # Before its first line it sees by itself that it was stopped; a cancel then would end it without a word.
+    if attempt.works and attempt.stop is not None and attempt.stop.spares_steps:
+        return  # its next durable call ends it
     if attempt.began_at and attempt.future is not None:
         attempt.future.cancel()

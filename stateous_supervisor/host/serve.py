@@ -28,12 +28,14 @@ from stateous_supervisor.host.runner import CANCEL_AGAIN_S, Runner
 from stateous_supervisor.host.watch import LoopWatch
 from stateous_supervisor.link.frames import (
     LINK_PROTOCOL,
+    Answer,
     Cancel,
     Drain,
     HeldUntil,
     Hello,
     Loading,
     Logged,
+    PauseTask,
     Pulse,
     Quit,
     Run,
@@ -185,6 +187,10 @@ class Host:
             self._runner.cancel(message)
         elif isinstance(message, HeldUntil):
             self._runner.held(message)
+        elif isinstance(message, Answer):
+            self._runner.answer(message)
+        elif isinstance(message, PauseTask):
+            self._runner.pause(message)
         elif isinstance(message, Drain):
             self._is_ending = True
         elif isinstance(message, Quit):

@@ -95,12 +95,13 @@ class Remembered(Frame, tag="memory"):
 
 
 class Outcome(Frame, tag="outcome"):
-    """The attempt is over. `outcome` is event, waiting or failed.
+    """The attempt is over. `outcome` is event, waiting, failed, or parked (which the control plane knows already).
 
     `traceback` goes to the log, never to the wire.
     `is_dropped` says that the routine was cancelled or lost: nothing is to be reported.
     `is_abandoned` says that the routine goes on all the same.
     `cpu_s` and `peak_bytes` are what it cost, with all that it started, where it had a process of its own.
+    `unmet` are steps that earlier attempts passed and this one did not come by: the code is not what it was.
     """
 
     task: int
@@ -118,10 +119,14 @@ class Outcome(Frame, tag="outcome"):
     duration_s: float = 0.0
     cpu_s: float | None = None
     peak_bytes: int | None = None
+    unmet: list[str] = []
 
 
 class Call(Frame, tag="call"):
-    """A routine asks the control plane something and waits for the `Answer` with the same id."""
+    """A routine asks the control plane something and waits for the `Answer` with the same id.
+
+    `id` is unique within its attempt. `call` is a row of `agent/calls.py`, `body` the JSON object that goes with it.
+    """
 
     id: int
     task: int
@@ -187,11 +192,19 @@ class Cancel(Frame, tag="cancel"):
 
 
 class Answer(Frame, tag="answer"):
-    """The control plane's answer to a `Call`; `status` 0 means that it is not to be had."""
+    """The control plane's answer to a `Call`; from status 400 on `body` has `code` and `error`.
+
+    `is_parked`: the task is parked, and with it this attempt is over, whether or not anybody waits for the answer.
+    `is_pausing`: a person asked for a pause.
+    """
 
     id: int
+    task: int
+    attempt: int
     status: int
     body: Raw
+    is_parked: bool = False
+    is_pausing: bool = False
 
 
 class HeldUntil(Frame, tag="held"):

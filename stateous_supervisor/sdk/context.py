@@ -15,10 +15,14 @@ from msgspec import UNSET, Raw
 from stateous_contract.limits import NOTE_CHARS_MAX
 from stateous_contract.messages import Grant, Schedule, encode
 
+from stateous_supervisor.sdk.calls import AwaitedCalls, PlainCalls
+from stateous_supervisor.sdk.driving import Caller
+from stateous_supervisor.sdk.endings import AttemptLost
 from stateous_supervisor.sdk.marks import is_duration
 from stateous_supervisor.sdk.memory import Memory
 from stateous_supervisor.sdk.occurrences import Occurrence
 from stateous_supervisor.sdk.payloads import model_instance, model_of, payload_text
+from stateous_supervisor.sdk.replay import Replay
 from stateous_supervisor.sdk.values import json_text, read
 
 C = TypeVar("C")
@@ -27,14 +31,7 @@ D = TypeVar("D")
 _entries = msgspec.json.Decoder(dict[str, Raw])
 
 
-class AttemptLost(BaseException):
-    """The attempt is over for the control plane: nothing that it does counts any more.
-
-    Raised by `check()` only. It is no `Exception`, so that ``except Exception`` does not swallow it.
-    """
-
-
-class Port(Protocol):
+class Port(Caller, Protocol):
     """What a context asks of whoever runs the routine."""
 
     def note(self, text: str) -> None: ...
@@ -65,7 +62,7 @@ class BaseContext(Mapping[str, Any], Generic[C]):
     goes out with the outcome. A key cannot be deleted. It is generic in the workflow's context model.
     """
 
-    __slots__ = ("_entered_by", "_entries", "_grant", "_memory", "_port", "_schedules", "_written")
+    __slots__ = ("_entered_by", "_entries", "_grant", "_memory", "_port", "_run", "_schedules", "_written")
 
     def __init__(self, grant: Grant, port: Port) -> None:
         self._grant = grant
@@ -75,6 +72,7 @@ class BaseContext(Mapping[str, Any], Generic[C]):
         self._memory: Memory | None = None
         self._written: dict[str, str] | None = None
         self._schedules: list[Schedule] | None = None
+        self._run: Replay | None = None
 
     # Who and where we are.
 
@@ -256,6 +254,18 @@ class BaseContext(Mapping[str, Any], Generic[C]):
         """Return the timers as they go out, or None."""
         return self._schedules
 
+    def unmet(self) -> list[str]:
+        """Return the steps that earlier attempts passed and this one did not come by."""
+        return self._replay().unmet() if self._grant.checkpoints else []
+
+    def _replay(self) -> Replay:
+        if self._run is None:
+            self._run = Replay(self._grant)
+        return self._run
+
+    def _caller(self) -> Caller:
+        return self._port
+
     def __repr__(self) -> str:
         grant = self._grant
         return f"{type(self).__name__}(token={grant.token!r}, task={grant.task}, attempt={grant.attempt})"
@@ -266,13 +276,13 @@ class BaseContext(Mapping[str, Any], Generic[C]):
         return self._entries
 
 
-class Context(BaseContext[C]):
+class Context(BaseContext[C], PlainCalls):
     """The argument of a `def` routine."""
 
     __slots__ = ()
 
 
-class AsyncContext(BaseContext[C]):
+class AsyncContext(BaseContext[C], AwaitedCalls):
     """The argument of an `async def` routine."""
 
     __slots__ = ()

@@ -171,3 +171,32 @@ def completed(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"the context does not fit {name_of(model)}: {first_fault(error)}") from None
     dumped = adapter(model).dump_python(instance, mode="json", by_alias=True)
     return {**dumped, **given} if isinstance(dumped, dict) else dict(given)
+
+
+def schema_text(schema: Any, key: str) -> str | None:
+    """Return the JSON Schema of an answer as text: as it was given, or that of a type. Raises TypeError: neither."""
+    if schema is None:
+        return None
+    what = f"the schema of the question {key!r}"
+    if isinstance(schema, Mapping | bool):
+        return json_text(schema if isinstance(schema, bool) else dict(schema), what)
+    from pydantic.errors import PydanticUserError
+
+    try:
+        return json_text(adapter(schema).json_schema(), what)
+    except PydanticUserError as error:
+        raise TypeError(f"{what} is neither a JSON Schema nor a type that has one: {error}") from None
+
+
+def fitted(schema: Any, answer: Any, key: str) -> Any:
+    """Return an answer as the type that `schema` is, or as it came. Raises ValueError with one sentence."""
+    if schema is None or isinstance(schema, Mapping | bool):
+        return answer
+    from pydantic import ValidationError
+
+    try:
+        return adapter(schema).validate_python(answer)
+    except ValidationError as error:
+        raise ValueError(
+            f"the answer to {key!r} does not fit {name_of(schema)}: {first_fault(error)}"
+        ) from None

@@ -209,3 +209,43 @@ def test_the_example_of_the_how_to_page_passes(tmp_path: Path) -> None:
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 passed" in done.stdout
+
+
+def test_a_routine_that_asks_shows_its_question_and_goes_on_with_answers() -> None:
+    def body(ctx: Context[Any]) -> None:
+        built = ctx.step("build", lambda: {"size": 3})
+        ctx["tries"] = 0
+        while ctx.ask("go", built, choices=["yes", "no"], ttl="2h") == "no":
+            ctx["tries"] += 1
+
+    parked = run(doing(body))
+    done = run(doing(body), answers={"go": "no", ("go", 2): "yes"})
+
+    assert parked.kind == "parked"
+    assert parked.question is not None
+    assert (parked.question.key, parked.question.data, parked.question.choices) == (
+        "go",
+        {"size": 3},
+        ["yes", "no"],
+    )
+    assert (parked.steps, parked.writes, parked.failed) == ({"build#1": {"size": 3}}, {}, False)
+    assert (done.kind, done.writes, len(done.questions), done.question) == ("waiting", {"tries": 1}, 2, None)
+
+
+def test_an_async_routine_asks_too_and_a_swallowed_park_is_still_one_dx_06() -> None:
+    @on_state(states.testing)
+    async def swallows(ctx: AsyncContext[Any]) -> Any:
+        try:
+            await ctx.ask("go")
+        except BaseException:
+            ctx.note("swallowed")
+        return events.passed(Result(failures=0))
+
+    outcome = run(swallows)
+
+    assert (outcome.kind, outcome.event, outcome.notes) == ("parked", None, [])
+
+
+def test_an_answer_that_nobody_could_give_is_refused() -> None:
+    with pytest.raises(ValueError, match="the answer 'maybe' to 'go' is none of its choices"):
+        run(doing(lambda ctx: ctx.ask("go", choices=["yes"])), answers={"go": "maybe"})

@@ -1,0 +1,144 @@
+"""Who grants the wishes of a course: the two thin drivers, one for `def` routines and one for `async def`.
+
+While a step's function runs, `step_key` is its key, and no other durable call can be made from inside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Awaitable
+from concurrent.futures import Future
+from contextvars import ContextVar
+from typing import Any, Protocol, TypeVar, cast
+
+from stateous_supervisor.sdk.durable import Course, Quiet, Reply, Send, Wish, Work
+from stateous_supervisor.sdk.replay import Replay
+
+T = TypeVar("T")
+
+_step: ContextVar[Work | None] = ContextVar("step", default=None)
+
+
+class Caller(Protocol):
+    """What brings calls to the control plane and knows whether the attempt still counts.
+
+    `call` returns at once. The future gets a `Reply`, or raises what ends the routine: `Parked`, `AttemptLost`.
+    `works` counts steps under way, which a lost attempt may still finish.
+    """
+
+    works: int
+
+    def call(self, kind: str, body: bytes) -> Future[Reply]: ...
+    def is_pausing(self) -> bool: ...
+
+
+def step_key() -> str:
+    """Return the key of the step that runs here. Raises RuntimeError: none does."""
+    step = _step.get()
+    if step is None:
+        raise RuntimeError("step_key is there while a step's function runs, and not outside of one")
+    return step.key
+
+
+def drive(course: Course[T], replay: Replay, caller: Caller) -> T:
+    """Follow a course in this thread, and return what it returns."""
+    _check_outside()
+    got: Any = None
+    error: BaseException | None = None
+    try:
+        while True:
+            wish = course.send(got) if error is None else course.throw(error)
+            got = error = None
+            try:
+                got = _granted(wish, replay, caller)
+            except BaseException as raised:
+                error = raised
+    except StopIteration as ended:
+        return cast("T", ended.value)
+    finally:
+        error = None  # or it and this frame would keep each other
+
+
+async def drive_async(course: Course[T], replay: Replay, caller: Caller) -> T:
+    """Follow a course on the running loop, and return what it returns."""
+    _check_outside()
+    got: Any = None
+    error: BaseException | None = None
+    try:
+        while True:
+            wish = course.send(got) if error is None else course.throw(error)
+            got = error = None
+            try:
+                got = await _granted_async(wish, replay, caller)
+            except BaseException as raised:
+                error = raised
+    except StopIteration as ended:
+        return cast("T", ended.value)
+    finally:
+        error = None
+
+
+def _granted(wish: Wish, replay: Replay, caller: Caller) -> Any:
+    match wish:
+        case Send():
+            return caller.call(wish.call, wish.body).result()
+        case Work():
+            return _worked(wish, caller)
+        case Quiet():
+            quiet = threading.Event()
+            replay.when_quiet(quiet.set)
+            return quiet.wait()
+
+
+async def _granted_async(wish: Wish, replay: Replay, caller: Caller) -> Any:
+    match wish:
+        case Send():
+            return await asyncio.wrap_future(caller.call(wish.call, wish.body))
+        case Work():
+            return await _worked_async(wish, caller)
+        case Quiet():
+            quiet = asyncio.Event()
+            replay.when_quiet(quiet.set)
+            return await quiet.wait()
+
+
+def _worked(work: Work, caller: Caller) -> Any:
+    before = _step.set(work)
+    caller.works += 1
+    try:
+        made = work.function()
+    finally:
+        caller.works -= 1
+        _step.reset(before)
+    if inspect.isawaitable(made):
+        if inspect.iscoroutine(made):
+            made.close()
+        raise TypeError(
+            f"the step {work.name!r} returned an awaitable; the steps of a def routine are plain functions"
+        )
+    return made
+
+
+async def _worked_async(work: Work, caller: Caller) -> Any:
+    before = _step.set(work)
+    caller.works += 1
+    try:
+        made = work.function()
+        return await _value(made) if inspect.isawaitable(made) else made
+    finally:
+        caller.works -= 1
+        _step.reset(before)
+
+
+async def _value(made: Awaitable[T]) -> T:
+    return await made
+
+
+def _check_outside() -> None:
+    step = _step.get()
+    if step is not None:
+        raise RuntimeError(
+            f"a durable call inside the step {step.name!r}: a step is done as a whole, so make the call beside it"
+        )
