@@ -111,6 +111,11 @@ class Keyring:
         key = self._keys.get(access.key_id)
         return key is not None and asyncio.get_running_loop().time() < key.until
 
+    def check_live(self, access: Access) -> None:
+        """Raise `Refused` (unauthorized) where the key of this caller may be used no more; a wait asks at each look."""
+        if not self.is_live(access):
+            raise _unauthorized()
+
     async def _note_used(self) -> None:
         now = asyncio.get_running_loop().time()
         self._noted = {key: at for key, at in self._noted.items() if now - at < USED_EVERY_S}

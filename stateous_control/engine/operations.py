@@ -17,8 +17,6 @@ from msgspec import Raw
 from stateous_contract import limits
 from stateous_contract.codes import Code, Refused
 from stateous_contract.messages import (
-    AUTH,
-    FEATURES,
     ClaimRequest,
     Grant,
     Health,
@@ -44,12 +42,12 @@ from stateous_control.engine.supervision import Supervision
 from stateous_control.engine.sweep import Sweep
 from stateous_control.engine.telling import Deliver, Telling
 from stateous_control.engine.views import (
-    LIMITS,
     HistoryPage,
     IsGone,
     QueueView,
     SupervisorView,
     TokenPage,
+    health_view,
     history_page,
     history_view,
     queue_view,
@@ -322,7 +320,7 @@ class ControlPlane:
     @property
     def supervision(self) -> Supervision:
         """Questions, checkpoints, and tasks for people, as this caller sees them."""
-        return Supervision(self._pool, self._run, self._access, self._watching)
+        return Supervision(self._pool, self._run, self._access, self._watching, self.keyring)
 
     # The house.
 
@@ -337,18 +335,12 @@ class ControlPlane:
 
     def health(self) -> Health:
         """Answer from memory alone; never waits for the database."""
-        seen = self._sweep.seen
-        return Health(
-            workflow=self.graph.workflow,
-            checksum=self.graph.checksum,
-            protocol=limits.PROTOCOL,
-            features=[*FEATURES, AUTH] if self.keyring.is_on else list(FEATURES),
-            limits=LIMITS,
+        return health_view(
+            self.graph,
+            self._sweep.seen,
+            is_keyed=self.keyring.is_on,
             lease_s=self._lease_s,
             heartbeat_s=self._heartbeat_s,
-            now=seen.now_text,
-            as_of=seen.now_text,
-            alarms=seen.alarms_without_names if self.keyring.is_on else seen.alarms,
             version=self._version,
         )
 

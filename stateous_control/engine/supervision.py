@@ -18,6 +18,7 @@ from stateous_contract.states import TaskState
 
 from stateous_control.engine import supervising, waiting
 from stateous_control.engine.gathering import Operation
+from stateous_control.engine.keyring import Keyring
 from stateous_control.engine.people import (
     Page,
     QuestionView,
@@ -50,14 +51,16 @@ class Supervision:
 
     Args:
         pool: the database, for reads. run: carries out a change. access: who asks. watching: who waits for a task.
+        keyring: says whether the key of a caller that waits is still good.
 
     """
 
-    def __init__(self, pool: Pool, run: Run, access: Access, watching: Watching) -> None:
+    def __init__(self, pool: Pool, run: Run, access: Access, watching: Watching, keyring: Keyring) -> None:
         self._pool = pool
         self._run = run
         self._access = access
         self._watching = watching
+        self._keyring = keyring
 
     # What workers ask.
 
@@ -78,9 +81,13 @@ class Supervision:
     # What people ask about tasks.
 
     async def task(self, task: int, *, wait_s: float = 0.0, after_generation: int | None = None) -> TaskView:
-        """Return a task; with `wait_s` wait until it is over, or its generation is above the one named."""
+        """Return a task; with `wait_s` wait until it is over, or its generation is above the one named.
+
+        Raises `Refused`: unauthorized, where the caller's key was revoked or expired meanwhile.
+        """
 
         async def look() -> TaskView:
+            self._keyring.check_live(self._access)
             row = await people.find_task(self._pool, task, self._access.bounds)
             if row is None:
                 raise _no_task(task)

@@ -8,8 +8,18 @@ from typing import Final
 
 from msgspec import UNSET, Raw
 from stateous_contract import limits
-from stateous_contract.messages import HistoryEntry, Limits, Message, TokenView
+from stateous_contract.messages import (
+    AUTH,
+    FEATURES,
+    Health,
+    HistoryEntry,
+    Limits,
+    Message,
+    TokenView,
+)
 
+from stateous_control.engine.sweep import Seen
+from stateous_control.graph.document import Graph
 from stateous_control.rules.views import STEP_GOES_ON, stamp
 from stateous_control.store.pool import Row
 from stateous_control.store.reading import Counted
@@ -60,6 +70,25 @@ class SupervisorView(Message):
     version: str | None = None
     is_live: bool = True
     is_duplicate: bool = False
+
+
+def health_view(
+    graph: Graph, seen: Seen, *, is_keyed: bool, lease_s: float, heartbeat_s: float, version: str | None
+) -> Health:
+    """Return how the control plane is, as its last sweep saw it. With keys nobody is named to those without one."""
+    return Health(
+        workflow=graph.workflow,
+        checksum=graph.checksum,
+        protocol=limits.PROTOCOL,
+        features=[*FEATURES, AUTH] if is_keyed else list(FEATURES),
+        limits=LIMITS,
+        lease_s=lease_s,
+        heartbeat_s=heartbeat_s,
+        now=seen.now_text,
+        as_of=seen.now_text,
+        alarms=seen.alarms_without_names if is_keyed else seen.alarms,
+        version=version,
+    )
 
 
 class QueueView(Message):

@@ -17,7 +17,8 @@ _RIGHTS: Final[Mapping[tuple[str, str], Right]] = {
     ("POST", "/tasks/messages"): Right.WORK,
     ("POST", "/tasks/claim"): Right.WORK,
     ("POST", "/tasks/heartbeat"): Right.WORK,
-    ("POST", "/tasks/{task:digits}/report"): Right.WORK,
+    # From outside an operator may; for a supervisor only one of its keys, which the handler asks for.
+    ("POST", "/tasks/{task:digits}/report"): Right.REPORT,
     ("POST", "/tasks/{task:digits}/note"): Right.WORK,
     ("PUT", "/tasks/{task:digits}/memory"): Right.WORK,
     ("PUT", "/tasks/{task:digits}/checkpoints"): Right.WORK,

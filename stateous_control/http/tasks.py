@@ -13,6 +13,7 @@ from stateous_control.http import parts
 from stateous_control.http.answers import NOTHING, Answer, answer
 from stateous_control.http.bundles import read_bundle
 from stateous_control.http.calls import Call, Gone
+from stateous_control.rules.access import Right
 
 
 async def claim(plane: ControlPlane, call: Call) -> Answer:
@@ -47,7 +48,10 @@ async def heartbeat(plane: ControlPlane, call: Call) -> Answer:
 
 
 async def report(plane: ControlPlane, call: Call) -> Answer:
+    """Take the outcome that a supervisor reports, or one from outside, which names none."""
     outcome = parts.report(await call.fields())
+    if outcome.supervisor is not None:
+        call.access.check_right(Right.WORK)
     return answer(await plane.report(call.task, outcome))
 
 

@@ -27,20 +27,24 @@ class Role(StrEnum):
 
 
 class Right(Enum):
-    """What a request does: KNOW the workflow, REPLAY, READ tokens and lists, STEER them, WORK on tasks, or RULE."""
+    """What a request does: KNOW the workflow, REPLAY, READ tokens and lists, STEER them, WORK on tasks, or RULE.
+
+    REPORT is to tell an outcome from outside; one that a supervisor tells of its own task is WORK.
+    """
 
     KNOW = "read the workflow"
     REPLAY = "read checkpoints"
     READ = "read tokens and lists"
     STEER = "start or steer tokens"
-    WORK = "claim or report tasks"
+    REPORT = "report outcomes"
+    WORK = "claim tasks, or report for a supervisor"
     RULE = "do this"
 
 
 RIGHTS: Final[Mapping[Role, frozenset[Right]]] = {
-    Role.SUPERVISOR: frozenset({Right.KNOW, Right.REPLAY, Right.WORK}),
+    Role.SUPERVISOR: frozenset({Right.KNOW, Right.REPLAY, Right.REPORT, Right.WORK}),
     Role.VIEWER: frozenset({Right.KNOW, Right.REPLAY, Right.READ}),
-    Role.OPERATOR: frozenset({Right.KNOW, Right.REPLAY, Right.READ, Right.STEER}),
+    Role.OPERATOR: frozenset({Right.KNOW, Right.REPLAY, Right.READ, Right.STEER, Right.REPORT}),
     Role.ADMIN: frozenset(Right),
 }
 

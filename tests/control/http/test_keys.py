@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import asyncpg
 import httpx
@@ -102,9 +104,58 @@ def test_a_claim_that_waits_is_given_nothing_after_its_key_was_revoked(plane: Ke
     assert asked == [204]
 
 
+@pytest.mark.parametrize("is_revoked", [True, False])
+def test_a_look_that_waits_ends_when_its_key_does(plane: Keyed, is_revoked: bool) -> None:
+    """BH-036: revoked or expired, a wait of 25 seconds tells nothing any more, long before it is over."""
+    plane.start(f"V-{is_revoked}", "v")
+    task = plane.claim("v")["task"]
+    name = f"looking-{is_revoked}"
+    more = {} if is_revoked else {"expires_s": 2.0}
+    key = plane.make(name, "viewer", "v", **more)
+    began = time.monotonic()
+    with ThreadPoolExecutor(1) as threads:
+        looking = threads.submit(
+            httpx.get,
+            f"{plane.url}/tasks/{task}?wait=25",
+            headers={"Authorization": f"Bearer {key}"},
+            timeout=40,
+        )
+        while task not in plane.plane._watching._waiting:
+            assert not looking.done(), looking.result().text
+            time.sleep(0.01)
+        if is_revoked:
+            revoke(plane.database, name)
+            plane.read_keys()
+        answer = looking.result()
+    assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
+    assert time.monotonic() - began < 20
+
+
+def test_an_operator_reports_from_outside_and_for_no_supervisor(plane: Keyed) -> None:
+    """A.6: an outcome that names no supervisor, event or failed, for a task that is claimed or waits."""
+    plane.start("O-1", "o")
+    task = plane.claim("o")["task"]
+    said = {"kind": "event", "event": "coded"}
+    operator, viewer, other = plane.key("operator", "o"), plane.key("viewer", "o"), plane.key("operator", "p")
+
+    def report(key: str, **more: Any) -> httpx.Response:
+        return plane.ask("POST", f"/tasks/{task}/report", key, json=said | more)
+
+    assert [report(key).status_code for key in (viewer, other)] == [403, 404]
+    for instance in ({}, {"instance": "i"}):
+        refused = report(operator, supervisor="box", attempt=1, **instance)
+        assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+    assert report(operator, kind="waiting").json()["code"] == "task_not_held"
+    assert report(operator).json()["state"] == "testing"
+    beat = {"supervisor": "box", "instance": "i", "tasks": [task]}
+    assert plane.ask("POST", "/tasks/heartbeat", plane.key("supervisor", "o"), json=beat).json()["lost"] == [
+        task
+    ]
+
+
 def test_a_new_key_is_taken_at_once(plane: Keyed) -> None:
-    time.sleep(0.3)  # longer ago than the last look at the keys may be
     key = make_key(plane.database, "fresh", "viewer", "a")
+    plane.plane.keyring._read_at -= 1.0  # longer ago than the last look at the keys may be
     assert plane.ask("GET", "/tokens", key).status_code == 200
 
 
