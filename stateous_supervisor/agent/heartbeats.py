@@ -51,13 +51,15 @@ class Heartbeats:
             self._wake.ring()
 
     async def run(self) -> None:
-        """Beat while anything is held, for ever."""
+        """Beat while anything is held, for ever; how often is known once somebody has been greeted."""
+        await self._contact.wait_for_terms()
         due_at = math.inf
         while True:
             if not self._held():
                 self._is_idle = True
                 self.promise(math.inf)
                 await self._wake.wait()
+            if self._is_idle:
                 self._is_idle = False
                 due_at = cadence.first_beat_at(anyio.current_time(), self._control_plane.terms.heartbeat_s)
             next_at = min(due_at, self._next_doubt())

@@ -11,6 +11,8 @@ import pytest
 from fakes import Fault
 from supervisor.doubles import DONE, EPOCH, World, simulate, until
 
+from stateous_supervisor.agent.assignment import Identity
+from stateous_supervisor.agent.outbox import Envelope
 from stateous_supervisor.link.frames import Cancel, HeldUntil, Outcome
 
 EXTENDED = ("wait", "batch", "release")
@@ -72,6 +74,25 @@ def test_the_first_beat_comes_within_one_interval_of_the_claim_a_27() -> None:
             assert anyio.current_time() - claimed_at <= 30.1
 
     simulate(main)
+
+
+def test_what_an_earlier_process_left_does_not_put_the_first_beat_off_a_27() -> None:
+    async def main(world: World) -> None:
+        left = b'{"kind":"report","task":99,"attempt":1,"outcome":"failed","error":"it went wrong"}'
+        envelope = Envelope(1, 99, 1, "plain", "t9", Identity("box", "i0"), "report", left)
+        world.outbox.found = world.outbox.found._replace(messages=[envelope])
+        world.is_cut = True
+        async with world.agent({"plain": stay}):
+            await anyio.sleep(10.0)
+            world.is_cut = False
+            world.start_tokens(1)
+            await until(lambda: held(world) == [1])
+            claimed_at = anyio.current_time()
+            await until(lambda: world.heard("/tasks/heartbeat"))
+
+            assert anyio.current_time() - claimed_at <= 5.1
+
+    simulate(main, lease_s=20.0, heartbeat_s=5.0)
 
 
 def test_more_than_one_request_names_what_one_may_not_a_27() -> None:
