@@ -28,6 +28,7 @@ class Phase(StrEnum):
     STARTING = "starting"  # journaled and given to a host; its first line has not run
     RUNNING = "running"
     CANCELLING = "cancelling"  # let go: the routine may still run, its result is dropped
+    PARKED = "parked"  # the control plane has parked the task: the routine is leaving
     KEEPING = "keeping"  # there is an outcome, on its way to the disk
     REPORTING = "reporting"  # the outcome is on disk and not yet delivered
     OVER = "over"
@@ -97,6 +98,12 @@ class Lost(msgspec.Struct, frozen=True):
 
 
 class Renewed(msgspec.Struct, frozen=True):
+class Parked(msgspec.Struct, frozen=True):
+    """The control plane has parked the task, by the call of that kind; the lease ended with it (S1-48)."""
+
+    call: str
+
+
     """A heartbeat renewed the lease; it is trusted until then."""
 
     trusted_until: float
@@ -167,7 +174,7 @@ class Drop(msgspec.Struct, frozen=True):
 
 
 class Close(msgspec.Struct, frozen=True):
-    """The assignment is over. `ending`: delivered, refused, lost or settled elsewhere."""
+    """The assignment is over. `ending`: delivered, refused, parked, lost or settled elsewhere."""
 
     ending: str
 
@@ -213,6 +220,9 @@ def _end(assignment: Assignment, happening: Outcome, at: float) -> Step:
 
 def _lose(assignment: Assignment, happening: Lost, at: float) -> Step:
     let_go = replace(assignment, phase=Phase.CANCELLING, ended_at=at, outcome="lost", is_slot_free=True)
+LET_GO: Final = frozenset({Phase.CANCELLING, Phase.PARKED})
+UNMET_MAX: Final = 10
+
     told = Tell("lease.lost", {"reason": happening.cause, "held_s": round(at - assignment.claimed_at, 3)})
     return let_go, (Cancel(happening.cause), DROP, FREE, told)
 
@@ -234,6 +244,9 @@ def _lose_host(assignment: Assignment, happening: HostDied, at: float) -> Step:
     return _keep(assignment, reports.host_died(assignment.key, happening.reason, can_release=can_release), at)
 
 
+    if happening.unmet:
+        steps = ", ".join(happening.unmet[:UNMET_MAX])
+        effects = (*effects, Tell("replay.diverged", {"steps": steps, "count": len(happening.unmet)}))
 def _give_back(assignment: Assignment, happening: GivenBack, at: float) -> Step:
     report = reports.given_back(assignment.key, happening.reason, can_release=happening.can_release)
     return _keep(assignment, report, at)
@@ -245,6 +258,11 @@ def _keep(assignment: Assignment, report: TaskMessage, at: float) -> Step:
 
 
 def _send(assignment: Assignment, _: Kept, __: float) -> Step:
+def _park(assignment: Assignment, happening: Parked, at: float) -> Step:
+    parked = replace(assignment, phase=Phase.PARKED, ended_at=at, outcome="parked", is_slot_free=True)
+    return parked, (DROP, FREE, Tell("task.parked", {"call": happening.call}))
+
+
     effects = (SEND,) if assignment.is_slot_free else (FREE, SEND)
     return replace(assignment, phase=Phase.REPORTING, is_slot_free=True), effects
 
@@ -266,7 +284,7 @@ def _decline(assignment: Assignment, happening: Declined, at: float) -> Step:
 def _leave(assignment: Assignment, happening: Happening, _: float) -> Step:
     if isinstance(happening, Outcome):
         assignment = replace(assignment, cpu_s=happening.cpu_s, peak_bytes=happening.peak_bytes)
-    return _close(assignment, "lost")
+    return _close(assignment, "parked" if assignment.phase is Phase.PARKED else "lost")
 
 
 def _close(assignment: Assignment, ending: str) -> Step:
@@ -298,3 +316,5 @@ _ROWS: Final[dict[Phase, dict[type, Cell]]] = {
 LIFE: Final[dict[tuple[Phase, type], Cell]] = {
     (phase, happening): cell for phase, row in _ROWS.items() for happening, cell in row.items()
 }
+    Parked: _park,
+    Phase.PARKED: {Outcome: _leave, HostDied: _leave, GivenBack: _leave},

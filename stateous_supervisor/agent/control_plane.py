@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 from stateous_contract import limits
 from stateous_contract.codes import Code
 from stateous_contract.messages import (
@@ -27,7 +27,7 @@ from stateous_contract.messages import (
     TaskMessage,
 )
 
-from stateous_supervisor.agent import reports
+from stateous_supervisor.agent import calls, reports
 from stateous_supervisor.agent.assignment import Identity
 from stateous_supervisor.agent.client import AGE_MAX_S, Answer, Client
 from stateous_supervisor.agent.faults import Denied, PeerViolation, Refused
@@ -81,6 +81,9 @@ class Result(msgspec.Struct):
     status: int
     code: str | None = None
     error: str | None = None
+    value: Raw | UnsetType = UNSET
+    pause: bool = False
+    parked: bool = False
 
 
 class _Results(msgspec.Struct):
@@ -211,6 +214,16 @@ class ControlPlane:
 def _accepted(answer: Answer) -> Answer:
     """Return an answer of success; tell a refusal of ours from a page of somebody else's."""
     if answer.status < 400:
+    async def ask(self, identity: Identity, kind: str, task: int, body: bytes) -> Result:
+        """Make a routine's call as a request of its own (`calls.ROWS`); `body` is what `calls.body_of` made."""
+        request = calls.request(kind, task, identity, body)
+        answer = await self._client.call(
+            request.method, request.path, request.body, deadline_s=CALL_S, bytes_max=CLAIM_BYTES_MAX
+        )
+        standing = _read(calls.standing, _accepted(answer))
+        value = Raw(answer.body) if calls.is_alone(kind) else standing.value
+        return Result(answer.status, value=value, pause=standing.pause, parked=standing.is_parked)
+
         if answer.status != 204 and not answer.is_json:
             raise PeerViolation(f"an answer {answer.status} that is not JSON; a proxy may have sent it")
         return answer

@@ -21,6 +21,7 @@ from stateous_contract.messages import TaskMessage
 
 from stateous_supervisor.agent import cadence
 from stateous_supervisor.agent.assignment import Identity
+from stateous_supervisor.agent.calls import ROWS, is_alone
 from stateous_supervisor.agent.client import DENIED, NO_ANSWER
 from stateous_supervisor.agent.contact import Contact
 from stateous_supervisor.agent.control_plane import CALL_S, ControlPlane, Result
@@ -51,6 +52,11 @@ class _Line:
         self.not_before = -math.inf
         self.failures = 0
         self.is_out = False
+
+    @property
+    def is_call(self) -> bool:
+        """Whether a call that is a request of its own comes next."""
+        return bool(self.envelopes) and is_alone(self.envelopes[0].kind)
 
 
 class Delivery:
@@ -125,6 +131,7 @@ class Delivery:
         if self._not_before > anyio.current_time():
             return self._not_before
         taken = self._take()
+                    self._send_calls(lanes)
         if not taken:
             return self._next_due()
         identity = taken[0].identity
@@ -169,6 +176,8 @@ class Delivery:
         for envelope in taken:
             key = (envelope.task, envelope.attempt)
             line = self._lines.get(key)
+                if is_alone(envelope.kind):
+                    break
             if line is None:
                 continue
             line.is_out = is_out
@@ -199,7 +208,15 @@ class Delivery:
                 stopped.add(key)
                 self._finish(envelope, result)
 
-    # One by one, on the baseline.
+    # One by one: calls that are requests of their own, and everything on the baseline.
+
+    def _send_calls(self, lanes: TaskGroup) -> None:
+        """Send each call that has come to the front of its line; routines wait for it."""
+        now = anyio.current_time()
+        for key, line in self._lines.items():
+            if line.is_call and not line.is_out and line.not_before <= now:
+                line.is_out = True
+                lanes.start_soon(self._send_line, key, line)
 
     def _send_singly(self, lanes: TaskGroup) -> float:
         now = anyio.current_time()
@@ -215,7 +232,7 @@ class Delivery:
 
     async def _send_line(self, key: Key, line: _Line) -> None:
         try:
-            while line.envelopes:
+            while line.is_call or (line.envelopes and not self._control_plane.terms.offers("batch")):
                 envelope = line.envelopes[0]
                 result = await self._send_one(envelope)
                 if result is None:
@@ -231,7 +248,7 @@ class Delivery:
     async def _send_one(self, envelope: Envelope) -> Result | None:
         """Send one message; None means that it has to be sent again later."""
         try:
-            await self._control_plane.tell_one(envelope.identity, _message.decode(envelope.body))
+            result = await self._tell(envelope)
         except Unanswered as error:
             self._delay((envelope.task, envelope.attempt), error)
             return None
@@ -251,8 +268,17 @@ class Delivery:
             line.envelopes.popleft()
             if not line.envelopes and not line.is_out:
                 del self._lines[key]
-        self._journal.batch.messages_over.append(envelope.id)
-        self._journal.write_later()  # one that is delivered again is nothing new to the control plane
+        if envelope.id > 0:
+            self._journal.batch.messages_over.append(envelope.id)
+            self._journal.write_later()  # one that is delivered again is nothing new to the control plane
+        return result
+
+    async def _tell(self, envelope: Envelope) -> Result:
+        if envelope.kind in ROWS:
+            return await self._control_plane.ask(
+                envelope.identity, envelope.kind, envelope.task, envelope.body
+            )
+        await self._control_plane.tell_one(envelope.identity, _message.decode(envelope.body))
         self._settle(envelope, result)
 
     def _miss(self, error: Unanswered) -> float:

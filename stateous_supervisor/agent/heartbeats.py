@@ -23,7 +23,7 @@ from stateous_supervisor.agent.logs import Log
 from stateous_supervisor.agent.progress import Promise, nothing
 from stateous_supervisor.agent.roster import Roster
 from stateous_supervisor.agent.wake import Wake
-from stateous_supervisor.link.frames import HeldUntil
+from stateous_supervisor.link.frames import HeldUntil, PauseTask
 
 Key = tuple[int, int]
 
@@ -70,7 +70,7 @@ class Heartbeats:
                 due_at = await self._beat_all()
 
     def _held(self) -> list[Assignment]:
-        return [a for a in self._roster.assignments.values() if a.phase is not Phase.CANCELLING]
+        return [a for a in self._roster.assignments.values() if a.phase not in LET_GO]
 
     async def _beat_all(self) -> float:
         """Send what one beat takes, side by side; return when the next one is due."""
@@ -154,3 +154,7 @@ class Heartbeats:
         for assignment in self._roster.running:
             if assignment.trusted_until <= now and not assignment.is_doubted:
                 self._roster.happen(assignment.key, Doubted())
+        pauses = set(answer.pause or ())
+        asked = [PauseTask(task=task, attempt=attempt) for task, attempt in keys if task in pauses]
+        if asked:
+            self._roster.tell_host(asked)

@@ -33,6 +33,7 @@ from stateous_supervisor.link.frames import (
     Began,
     BrokenFile,
     Logged,
+    Call,
     Noted,
     Outcome,
     Pulse,
@@ -97,6 +98,7 @@ class Hosts:
         self._source = source
         self._roster = roster
         self._log = log
+        self.called: Callable[[Call], None] = lambda _call: None
         self._luck = luck
         self._changed = changed
         self._is_strict = is_strict
@@ -325,6 +327,8 @@ class Hosts:
 
     def _count_abandoned(self, line: _Line, pulse: Pulse) -> None:
         before, line.pulse, line.abandoned = line.abandoned, pulse, pulse.abandoned
+            elif isinstance(message, Call):
+                self.called(message)
         if before != line.abandoned:
             self._changed()
         is_replaceable = not line.is_retired and not line.is_crowded and line.source.can_add

@@ -94,6 +94,12 @@ EVENTS: Final[Mapping[str, Row]] = {
             "outcome",
             "event_name",
             "ending",
+    "task.parked": Row("info", (*ATTEMPT, "call"), "the control plane has parked the task; its slot is free"),
+    "replay.diverged": Row(
+        "warning",
+        (*ATTEMPT, "steps", "count"),
+        "steps that earlier attempts passed were not come by any more",
+    ),
             "duration_s",
             "queue_s",
             "report_s",

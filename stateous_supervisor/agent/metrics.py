@@ -47,6 +47,9 @@ METRICS: Final[Mapping[str, Metric]] = {
         "gauge", (), "Routine hosts that live; more than one while a reload lasts or a suspect runs."
     ),
     "loop_lag_seconds": Metric("gauge", (), "How late the event loop of the routines is, at worst."),
+    "replays_diverged_total": Metric(
+        "counter", (), "Attempts that did not come by steps that had been passed."
+    ),
     "broken_files": Metric("gauge", (), "Files of the folder that are left out."),
     "reloads_refused_total": Metric("counter", (), "Reloads of a bad configuration or folder."),
 }

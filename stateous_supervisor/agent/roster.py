@@ -16,6 +16,7 @@ from stateous_contract.messages import TaskMessage
 
 from stateous_supervisor.agent import cadence, reports
 from stateous_supervisor.agent.assignment import (
+    LET_GO,
     Assignment,
     Cancel,
     Close,
@@ -51,7 +52,7 @@ from stateous_supervisor.link import frames
 KEPT: Final = Kept()
 DELIVERED: Final = Delivered()
 RUNNING: Final = frozenset({Phase.STARTING, Phase.RUNNING})
-IN_HOST: Final = RUNNING | {Phase.CANCELLING}
+IN_HOST: Final = RUNNING | LET_GO
 UNCONFINED: Final = frames.Confinement()
 
 Key = tuple[int, int]
@@ -352,13 +353,17 @@ class Roster:
         message = reports.word(word)
         self._keeping.write(assignment, message.kind, msgspec.json.encode(message))
 
+    def pass_on(self, call: Envelope) -> None:
+        """A routine's call: delivered behind what the routine said before it, never on disk."""
+        self._keeping.pass_on(call)
+
     def _on_written(self, envelopes: list[Envelope]) -> None:
         now = anyio.current_time()
         for envelope in envelopes:
             key = (envelope.task, envelope.attempt)
             if envelope.kind == "report":
                 self.happen(key, KEPT, now)
-            elif key in self.assignments and self.assignments[key].phase is not Phase.CANCELLING:
+            elif key in self.assignments and self.assignments[key].phase not in LET_GO:
                 self._delivery.put(envelope)
 
     def settle(self, envelope: Envelope, result: Result) -> None:

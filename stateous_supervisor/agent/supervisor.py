@@ -30,6 +30,7 @@ from stateous_supervisor.agent.overview import Snapshot
 from stateous_supervisor.agent.progress import Progress
 from stateous_supervisor.agent.roster import Roster
 from stateous_supervisor.agent.sight import Sights, look
+from stateous_supervisor.agent.relay import Relay
 from stateous_supervisor.agent.slots import Slots
 from stateous_supervisor.agent.stop import Stop
 from stateous_supervisor.agent.tally import Tally
@@ -143,7 +144,7 @@ class Supervisor:
         loops.start_soon(self._have_hosts)
         loops.start_soon(self.keep_going, "journal", self._journal.run)
         loops.start_soon(self.keep_going, "contact", self._contact.run)
-        loops.start_soon(self.keep_going, "delivery", lambda: self._delivery.run(self._roster.settle))
+        loops.start_soon(self.keep_going, "delivery", lambda: self._delivery.run(self._relay.settle))
         loops.start_soon(self.keep_going, "heartbeats", self._heartbeats.run)
         self._tell_recovered()
         loops.start_soon(self._recover)

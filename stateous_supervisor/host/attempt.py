@@ -24,7 +24,7 @@ from stateous_supervisor.sdk.endings import AttemptLost, Parked
 # The cause of a stop that the control plane knows of: the task waits, and somebody will go on with it.
 PARKED: Final = "parked"
 # Causes of our own: there a step under way is not waited for.
-_OURS: Final = frozenset({"timeout", "quit", "drain", "SIGTERM", PARKED})
+_OURS: Final = frozenset({"timeout", "fenced", "quit", "drain", "SIGTERM", PARKED})
 
 
 class Speaker(Protocol):

@@ -48,6 +48,7 @@ PURE = [
     "stateous_control/rules/*.py",
     f"{AGENT}/assignment.py",
     f"{AGENT}/cadence.py",
+    f"{AGENT}/calls.py",
     f"{AGENT}/metrics.py",
     f"{AGENT}/overview.py",
     f"{AGENT}/tally.py",

@@ -31,6 +31,7 @@ from stateous_supervisor.agent.assignment import (
     Lost,
     Outcome,
     Phase,
+    Parked,
     Renewed,
     Send,
     Tell,
@@ -43,6 +44,7 @@ HAPPENINGS: dict[str, Happening] = {
     "lost": Lost("cancelled"),
     "renewed": Renewed(99.0),
     "doubted": Doubted(),
+    "parked": Parked("ask"),
     "kept": Kept(),
     "delivered": Delivered(),
     "declined": Declined(code="invalid_payload", sentence="no"),
@@ -155,6 +157,30 @@ def test_a_lone_routine_whose_host_died_failed_a_23() -> None:
     _, effects = advance(
         at(Phase.RUNNING), HostDied("killed by SIGSEGV", is_alone=True, can_release=True), 5.0
     )
+
+def test_a_parked_attempt_reports_nothing_and_ends_with_its_routine_s1_47_s1_48() -> None:
+    parked, effects = advance(at(Phase.RUNNING, began_at=1.0), Parked("ask"), 5.0)
+    assert Tell("task.parked", {"call": "ask"}) in effects
+    assert (parked.is_slot_free, parked.outcome, parked.ended_at) == (True, "parked", 5.0)
+
+    for late in (Lost("attempt_over"), Renewed(99.0), Doubted(), Kept(), Delivered(), Parked("ask")):
+        assert advance(parked, late, 6.0) == (parked, ())
+    _, ending = advance(parked, Outcome(task=1, attempt=1, outcome="failed", error="it swallowed it"), 7.0)
+
+    assert ending == (Close("parked"),)
+
+
+def test_steps_that_were_not_come_by_are_told_s2_13() -> None:
+    unmet = [f"s#{number}" for number in range(12)]
+
+    _, effects = advance(
+        at(Phase.RUNNING), Outcome(task=1, attempt=1, outcome="event", event="done", unmet=unmet), 5.0
+    )
+
+    (told,) = [effect for effect in effects if isinstance(effect, Tell)]
+    assert (told.event, told.keys["count"]) == ("replay.diverged", 12)
+    assert str(told.keys["steps"]).split(", ") == unmet[:10]
+
 
     (keep,) = effects
     assert isinstance(keep, Keep)
