@@ -15,7 +15,7 @@ import anyio
 from stateous_contract.messages import HeartbeatAnswer
 
 from stateous_supervisor.agent import cadence
-from stateous_supervisor.agent.assignment import Assignment, Doubted, Identity, Lost, Phase, Renewed
+from stateous_supervisor.agent.assignment import LET_GO, Assignment, Doubted, Identity, Lost, Renewed
 from stateous_supervisor.agent.contact import Contact
 from stateous_supervisor.agent.control_plane import ControlPlane
 from stateous_supervisor.agent.faults import Refused, Unanswered

@@ -103,6 +103,8 @@ class Supervisor:
         self._contact.regained = self._regained
         self._roster.held = self._heartbeats.look
         self._roster.delivered = self._delivered
+        self._relay = Relay(control_plane, self._roster)
+        self._hosts.called = self._relay.take
         self._promise_progress()
 
     def _promise_progress(self) -> None:
