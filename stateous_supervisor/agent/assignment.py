@@ -97,13 +97,13 @@ class Lost(msgspec.Struct, frozen=True):
     cause: str
 
 
-class Renewed(msgspec.Struct, frozen=True):
 class Parked(msgspec.Struct, frozen=True):
     """The control plane has parked the task, by the call of that kind; the lease ended with it (S1-48)."""
 
     call: str
 
 
+class Renewed(msgspec.Struct, frozen=True):
     """A heartbeat renewed the lease; it is trusted until then."""
 
     trusted_until: float
@@ -193,6 +193,9 @@ FREE: Final = Free()
 SEND: Final = Send()
 DROP: Final = Drop()
 
+LET_GO: Final = frozenset({Phase.CANCELLING, Phase.PARKED})
+UNMET_MAX: Final = 10
+
 # Refusals that say "not yours any more": there is nothing to replace (A-38).
 NOT_OURS: Final = frozenset({Code.ATTEMPT_OVER.wire, Code.TASK_NOT_HELD.wire, Code.TASK_NOT_FOUND.wire})
 
@@ -213,6 +216,9 @@ def _end(assignment: Assignment, happening: Outcome, at: float) -> Step:
     report = reports.dropped(happening) if happening.is_dropped else reports.of(happening)
     cost = replace(assignment, cpu_s=happening.cpu_s, peak_bytes=happening.peak_bytes)
     kept, effects = _keep(cost, report, at)
+    if happening.unmet:
+        steps = ", ".join(happening.unmet[:UNMET_MAX])
+        effects = (*effects, Tell("replay.diverged", {"steps": steps, "count": len(happening.unmet)}))
     if report.outcome != "failed":
         return kept, effects
     return kept, (*effects, Tell("task.failed", {"error": report.error, "traceback": happening.traceback}))
@@ -220,11 +226,13 @@ def _end(assignment: Assignment, happening: Outcome, at: float) -> Step:
 
 def _lose(assignment: Assignment, happening: Lost, at: float) -> Step:
     let_go = replace(assignment, phase=Phase.CANCELLING, ended_at=at, outcome="lost", is_slot_free=True)
-LET_GO: Final = frozenset({Phase.CANCELLING, Phase.PARKED})
-UNMET_MAX: Final = 10
-
     told = Tell("lease.lost", {"reason": happening.cause, "held_s": round(at - assignment.claimed_at, 3)})
     return let_go, (Cancel(happening.cause), DROP, FREE, told)
+
+
+def _park(assignment: Assignment, happening: Parked, at: float) -> Step:
+    parked = replace(assignment, phase=Phase.PARKED, ended_at=at, outcome="parked", is_slot_free=True)
+    return parked, (DROP, FREE, Tell("task.parked", {"call": happening.call}))
 
 
 def _renew(assignment: Assignment, happening: Renewed, _: float) -> Step:
@@ -244,9 +252,6 @@ def _lose_host(assignment: Assignment, happening: HostDied, at: float) -> Step:
     return _keep(assignment, reports.host_died(assignment.key, happening.reason, can_release=can_release), at)
 
 
-    if happening.unmet:
-        steps = ", ".join(happening.unmet[:UNMET_MAX])
-        effects = (*effects, Tell("replay.diverged", {"steps": steps, "count": len(happening.unmet)}))
 def _give_back(assignment: Assignment, happening: GivenBack, at: float) -> Step:
     report = reports.given_back(assignment.key, happening.reason, can_release=happening.can_release)
     return _keep(assignment, report, at)
@@ -258,11 +263,6 @@ def _keep(assignment: Assignment, report: TaskMessage, at: float) -> Step:
 
 
 def _send(assignment: Assignment, _: Kept, __: float) -> Step:
-def _park(assignment: Assignment, happening: Parked, at: float) -> Step:
-    parked = replace(assignment, phase=Phase.PARKED, ended_at=at, outcome="parked", is_slot_free=True)
-    return parked, (DROP, FREE, Tell("task.parked", {"call": happening.call}))
-
-
     effects = (SEND,) if assignment.is_slot_free else (FREE, SEND)
     return replace(assignment, phase=Phase.REPORTING, is_slot_free=True), effects
 
@@ -296,6 +296,7 @@ Cell = Callable[..., Step]
 _HELD: Final[dict[type, Cell]] = {
     Outcome: _end,
     Lost: _lose,
+    Parked: _park,
     Renewed: _renew,
     Doubted: _doubt,
     HostDied: _lose_host,
@@ -311,10 +312,9 @@ _ROWS: Final[dict[Phase, dict[type, Cell]]] = {
     # it).
     Phase.REPORTING: {Renewed: _renew, Delivered: _deliver, Declined: _decline},
     Phase.OVER: {},
+    Phase.PARKED: {Outcome: _leave, HostDied: _leave, GivenBack: _leave},
 }
 
 LIFE: Final[dict[tuple[Phase, type], Cell]] = {
     (phase, happening): cell for phase, row in _ROWS.items() for happening, cell in row.items()
 }
-    Parked: _park,
-    Phase.PARKED: {Outcome: _leave, HostDied: _leave, GivenBack: _leave},

@@ -206,14 +206,6 @@ class ControlPlane:
             report = reports.alone(message, identity.supervisor, instance)
             await self._put("POST", f"/tasks/{task}/report", report)
 
-    async def _put(self, method: str, path: str, message: msgspec.Struct) -> None:
-        body = _encode(message)
-        _accepted(await self._client.call(method, path, body, deadline_s=CALL_S, bytes_max=ANSWER_BYTES_MAX))
-
-
-def _accepted(answer: Answer) -> Answer:
-    """Return an answer of success; tell a refusal of ours from a page of somebody else's."""
-    if answer.status < 400:
     async def ask(self, identity: Identity, kind: str, task: int, body: bytes) -> Result:
         """Make a routine's call as a request of its own (`calls.ROWS`); `body` is what `calls.body_of` made."""
         request = calls.request(kind, task, identity, body)
@@ -224,6 +216,14 @@ def _accepted(answer: Answer) -> Answer:
         value = Raw(answer.body) if calls.is_alone(kind) else standing.value
         return Result(answer.status, value=value, pause=standing.pause, parked=standing.is_parked)
 
+    async def _put(self, method: str, path: str, message: msgspec.Struct) -> None:
+        body = _encode(message)
+        _accepted(await self._client.call(method, path, body, deadline_s=CALL_S, bytes_max=ANSWER_BYTES_MAX))
+
+
+def _accepted(answer: Answer) -> Answer:
+    """Return an answer of success; tell a refusal of ours from a page of somebody else's."""
+    if answer.status < 400:
         if answer.status != 204 and not answer.is_json:
             raise PeerViolation(f"an answer {answer.status} that is not JSON; a proxy may have sent it")
         return answer

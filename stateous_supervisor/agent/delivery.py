@@ -117,6 +117,7 @@ class Delivery:
             while True:
                 self.promise(CALL_S)
                 if self._control_plane.terms.offers("batch"):
+                    self._send_calls(lanes)
                     until = await self._send_batch()
                 else:
                     until = self._send_singly(lanes)
@@ -131,7 +132,6 @@ class Delivery:
         if self._not_before > anyio.current_time():
             return self._not_before
         taken = self._take()
-                    self._send_calls(lanes)
         if not taken:
             return self._next_due()
         identity = taken[0].identity
@@ -162,6 +162,8 @@ class Delivery:
             if line.not_before > now or line.is_out:
                 continue
             for envelope in line.envelopes:
+                if is_alone(envelope.kind):
+                    break
                 if identity is None:
                     identity = envelope.identity
                 room -= len(envelope.body) + 1
@@ -176,8 +178,6 @@ class Delivery:
         for envelope in taken:
             key = (envelope.task, envelope.attempt)
             line = self._lines.get(key)
-                if is_alone(envelope.kind):
-                    break
             if line is None:
                 continue
             line.is_out = is_out
@@ -256,6 +256,14 @@ class Delivery:
             self._contact.reached()
             return Result(error.status, error.code, error.sentence)
         self._contact.reached()
+        return result
+
+    async def _tell(self, envelope: Envelope) -> Result:
+        if envelope.kind in ROWS:
+            return await self._control_plane.ask(
+                envelope.identity, envelope.kind, envelope.task, envelope.body
+            )
+        await self._control_plane.tell_one(envelope.identity, _message.decode(envelope.body))
         return ACCEPTED
 
     # What both have in common.
@@ -271,14 +279,6 @@ class Delivery:
         if envelope.id > 0:
             self._journal.batch.messages_over.append(envelope.id)
             self._journal.write_later()  # one that is delivered again is nothing new to the control plane
-        return result
-
-    async def _tell(self, envelope: Envelope) -> Result:
-        if envelope.kind in ROWS:
-            return await self._control_plane.ask(
-                envelope.identity, envelope.kind, envelope.task, envelope.body
-            )
-        await self._control_plane.tell_one(envelope.identity, _message.decode(envelope.body))
         self._settle(envelope, result)
 
     def _miss(self, error: Unanswered) -> float:

@@ -142,6 +142,10 @@ class Heartbeats:
             else:
                 self._roster.happen(key, renewed)
                 kept.append(key[0])
+        pauses = set(answer.pause or ())
+        asked = [PauseTask(task=task, attempt=attempt) for task, attempt in keys if task in pauses]
+        if asked:
+            self._roster.tell_host(asked)
         if kept:
             left_s = max(0.0, renewed.trusted_until - anyio.current_time())
             self._roster.tell_host([HeldUntil(tasks=kept, lease_s=left_s)])
@@ -154,7 +158,3 @@ class Heartbeats:
         for assignment in self._roster.running:
             if assignment.trusted_until <= now and not assignment.is_doubted:
                 self._roster.happen(assignment.key, Doubted())
-        pauses = set(answer.pause or ())
-        asked = [PauseTask(task=task, attempt=attempt) for task, attempt in keys if task in pauses]
-        if asked:
-            self._roster.tell_host(asked)

@@ -32,8 +32,8 @@ from stateous_supervisor.agent.stalls import Stalls
 from stateous_supervisor.link.frames import (
     Began,
     BrokenFile,
-    Logged,
     Call,
+    Logged,
     Noted,
     Outcome,
     Pulse,
@@ -95,10 +95,10 @@ class Hosts:
         self.ready = anyio.Event()
         self.lines: list[_Line] = []
         self.promise: Promise = nothing
+        self.called: Callable[[Call], None] = lambda _call: None
         self._source = source
         self._roster = roster
         self._log = log
-        self.called: Callable[[Call], None] = lambda _call: None
         self._luck = luck
         self._changed = changed
         self._is_strict = is_strict
@@ -318,6 +318,8 @@ class Hosts:
                 roster.happen((message.task, message.attempt), message, now)
             elif isinstance(message, Noted | Remembered):
                 roster.take_word(message)
+            elif isinstance(message, Call):
+                self.called(message)
             elif isinstance(message, Logged):
                 self._log_line(generation, message)
             elif isinstance(message, Pulse) and line is not None:
@@ -327,8 +329,6 @@ class Hosts:
 
     def _count_abandoned(self, line: _Line, pulse: Pulse) -> None:
         before, line.pulse, line.abandoned = line.abandoned, pulse, pulse.abandoned
-            elif isinstance(message, Call):
-                self.called(message)
         if before != line.abandoned:
             self._changed()
         is_replaceable = not line.is_retired and not line.is_crowded and line.source.can_add

@@ -84,6 +84,12 @@ EVENTS: Final[Mapping[str, Row]] = {
     "grant.unusable": Row("error", ("error", "task", "attempt"), "a grant that no routine can run"),
     "task.claimed": Row("info", (*ATTEMPT, "lease_s"), "a grant was received"),
     "task.noted": Row("debug", (*ATTEMPT, "text"), "a routine said a line of progress"),
+    "task.parked": Row("info", (*ATTEMPT, "call"), "the control plane has parked the task; its slot is free"),
+    "replay.diverged": Row(
+        "warning",
+        (*ATTEMPT, "steps", "count"),
+        "steps that earlier attempts passed were not come by any more",
+    ),
     "task.failed": Row(
         "warning", (*ATTEMPT, "error", "traceback"), "a routine raised or returned what is not allowed"
     ),
@@ -94,12 +100,6 @@ EVENTS: Final[Mapping[str, Row]] = {
             "outcome",
             "event_name",
             "ending",
-    "task.parked": Row("info", (*ATTEMPT, "call"), "the control plane has parked the task; its slot is free"),
-    "replay.diverged": Row(
-        "warning",
-        (*ATTEMPT, "steps", "count"),
-        "steps that earlier attempts passed were not come by any more",
-    ),
             "duration_s",
             "queue_s",
             "report_s",

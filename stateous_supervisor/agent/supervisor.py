@@ -28,9 +28,9 @@ from stateous_supervisor.agent.logs import Log
 from stateous_supervisor.agent.outbox import Outbox
 from stateous_supervisor.agent.overview import Snapshot
 from stateous_supervisor.agent.progress import Progress
+from stateous_supervisor.agent.relay import Relay
 from stateous_supervisor.agent.roster import Roster
 from stateous_supervisor.agent.sight import Sights, look
-from stateous_supervisor.agent.relay import Relay
 from stateous_supervisor.agent.slots import Slots
 from stateous_supervisor.agent.stop import Stop
 from stateous_supervisor.agent.tally import Tally

@@ -30,8 +30,8 @@ from stateous_supervisor.agent.assignment import (
     Kept,
     Lost,
     Outcome,
-    Phase,
     Parked,
+    Phase,
     Renewed,
     Send,
     Tell,
@@ -42,9 +42,9 @@ HAPPENINGS: dict[str, Happening] = {
     "began": Began(task=1, attempt=1, at=0.0),
     "outcome": Outcome(task=1, attempt=1, outcome="event", event="done"),
     "lost": Lost("cancelled"),
+    "parked": Parked("ask"),
     "renewed": Renewed(99.0),
     "doubted": Doubted(),
-    "parked": Parked("ask"),
     "kept": Kept(),
     "delivered": Delivered(),
     "declined": Declined(code="invalid_payload", sentence="no"),
@@ -143,21 +143,6 @@ def test_an_outcome_is_replaced_once_a_38() -> None:
     assert "Keep" not in names(effects)
 
 
-def test_a_slot_is_freed_once_although_the_report_is_replaced() -> None:
-    kept, first = advance(at(Phase.KEEPING), Kept(), 1.0)
-    declined, _ = advance(kept, Declined(code="invalid_payload", sentence="no"), 2.0)
-
-    _, second = advance(declined, Kept(), 3.0)
-
-    assert "Free" in names(first)
-    assert names(second) == ["Send"]
-
-
-def test_a_lone_routine_whose_host_died_failed_a_23() -> None:
-    _, effects = advance(
-        at(Phase.RUNNING), HostDied("killed by SIGSEGV", is_alone=True, can_release=True), 5.0
-    )
-
 def test_a_parked_attempt_reports_nothing_and_ends_with_its_routine_s1_47_s1_48() -> None:
     parked, effects = advance(at(Phase.RUNNING, began_at=1.0), Parked("ask"), 5.0)
     assert Tell("task.parked", {"call": "ask"}) in effects
@@ -181,6 +166,21 @@ def test_steps_that_were_not_come_by_are_told_s2_13() -> None:
     assert (told.event, told.keys["count"]) == ("replay.diverged", 12)
     assert str(told.keys["steps"]).split(", ") == unmet[:10]
 
+
+def test_a_slot_is_freed_once_although_the_report_is_replaced() -> None:
+    kept, first = advance(at(Phase.KEEPING), Kept(), 1.0)
+    declined, _ = advance(kept, Declined(code="invalid_payload", sentence="no"), 2.0)
+
+    _, second = advance(declined, Kept(), 3.0)
+
+    assert "Free" in names(first)
+    assert names(second) == ["Send"]
+
+
+def test_a_lone_routine_whose_host_died_failed_a_23() -> None:
+    _, effects = advance(
+        at(Phase.RUNNING), HostDied("killed by SIGSEGV", is_alone=True, can_release=True), 5.0
+    )
 
     (keep,) = effects
     assert isinstance(keep, Keep)
