@@ -26,6 +26,7 @@ from stateous_supervisor.agent.host import (
     check_broken,
 )
 from stateous_supervisor.agent.logs import Log
+from stateous_supervisor.agent.output import Nowhere, Sink
 from stateous_supervisor.agent.progress import Promise, nothing
 from stateous_supervisor.agent.roster import Roster
 from stateous_supervisor.agent.stalls import Stalls
@@ -73,7 +74,7 @@ class _Line:
 
 
 class Hosts:
-    """The loop over hosts. `ready` is set once the first one has loaded the folder.
+    """The loop over hosts. `ready` is set once the first one has loaded the folder; `output` keeps what routines print.
 
     Args:
         source: starts hosts.
@@ -92,6 +93,7 @@ class Hosts:
         is_strict: bool,
         changed: Callable[[], None],
     ) -> None:
+        self.output: Sink = Nowhere()
         self.ready = anyio.Event()
         self.lines: list[_Line] = []
         self.promise: Promise = nothing
@@ -342,7 +344,9 @@ class Hosts:
         event = "host.printed"
         if line.task is not None and line.attempt is not None:
             event = "routine.logged"
-            keys = {**self._roster.names((line.task, line.attempt)), "text": line.text}
+            key = (line.task, line.attempt)
+            self.output.take(key, line.level, line.text)
+            keys = {**self._roster.names(key), "text": line.text}
         self._log.tell_at(line.level, event, keys)
 
     def _bury(self, generation: int, reason: str, line: _Line) -> float:

@@ -18,6 +18,7 @@ import msgspec
 import structlog
 
 LINES_MAX: Final = 20_000
+WAITING_CHARS_MAX: Final = 16 * 1_048_576
 TEXT_CHARS_MAX: Final = 16_384
 GATHER_S: Final = 0.02
 
@@ -261,6 +262,8 @@ class StderrLines:
         self._descriptor = descriptor
         self._lines: deque[str] = deque()
         self._dropped = 0
+        # Each is counted by one thread alone; what lies between them waits.
+        self._given_chars = self._taken_chars = 0
         self._is_open = True
         self._is_idle = False
         self._called = threading.Event()
@@ -268,10 +271,11 @@ class StderrLines:
         self._thread.start()
 
     def write(self, line: str) -> None:
-        """Take a line. Never waits: beyond `LINES_MAX` it is dropped and counted."""
-        if len(self._lines) >= LINES_MAX:
+        """Take a line. Never waits: beyond `LINES_MAX` or `WAITING_CHARS_MAX` it is dropped and counted."""
+        if len(self._lines) >= LINES_MAX or self._given_chars - self._taken_chars > WAITING_CHARS_MAX:
             self._dropped += 1
             return
+        self._given_chars += len(line)
         self._lines.append(line)
         if self._is_idle:
             self._is_idle = False
@@ -293,6 +297,7 @@ class StderrLines:
                 text += f'{{"level":"warning","event":"log.dropped","lines":{self._dropped}}}\n'
                 self._dropped = 0
             self._put(text.encode("utf-8", "replace"))
+            self._taken_chars += sum(map(len, lines))
 
     def _rest(self) -> None:
         """Wait for a line, and then a little for more: a busy agent wakes this thread fifty times a second."""

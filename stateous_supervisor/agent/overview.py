@@ -9,7 +9,10 @@ import msgspec
 
 
 class RunningTask(msgspec.Struct, kw_only=True):
-    """One attempt that this agent holds. Spans are seconds; `lease_left_s` below 0: the lease is doubted."""
+    """One attempt that this agent holds. Spans are seconds; `lease_left_s` below 0: the lease is doubted.
+
+    `printed` counts the lines of its output, of which `last_line` is the newest.
+    """
 
     task: int
     attempt: int
@@ -20,6 +23,8 @@ class RunningTask(msgspec.Struct, kw_only=True):
     lease_left_s: float
     heartbeats: int
     host: int
+    printed: int = 0
+    last_line: str | None = None
 
 
 class HostFacts(msgspec.Struct, kw_only=True):

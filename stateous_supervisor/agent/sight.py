@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from stateous_supervisor.agent.heartbeats import Heartbeats
     from stateous_supervisor.agent.hosts import Hosts
     from stateous_supervisor.agent.journal import Journal
+    from stateous_supervisor.agent.output import Last
     from stateous_supervisor.agent.roster import Roster
 
 
@@ -61,7 +62,7 @@ def look(
 ) -> Snapshot:
     """Return what all parts show now."""
     now = anyio.current_time()
-    contact, beats = parts.contact, parts.heartbeats
+    roster, contact, beats = parts.roster, parts.contact, parts.heartbeats
     return Snapshot(
         version=named.version,
         supervisor=named.identity.supervisor,
@@ -74,16 +75,16 @@ def look(
         is_reached=contact.is_reached,
         away_s=None if contact.away_s is None else round(contact.away_s, 1),
         is_claiming=phase == "serving" and contact.is_open and parts.journal.is_writable,
-        slots=parts.roster.slots.total,
-        slots_taken=parts.roster.slots.held,
-        tasks=[_task(each, now) for each in parts.roster.assignments.values()],
+        slots=roster.slots.total,
+        slots_taken=roster.slots.held,
+        tasks=[_task(each, parts.hosts.output.last(each.key), now) for each in roster.assignments.values()],
         beat_age_s=None if beats.answered_at is None else round(now - beats.answered_at, 1),
         beat_failures=beats.failures,
         outbox_depth=parts.delivery.depth,
         outbox_is_writable=parts.journal.is_writable,
         outbox_is_copied=parts.journal.is_copied,
         set_aside=parts.journal.aside,
-        outbox_age_s=_oldest(parts.roster.assignments.values(), now),
+        outbox_age_s=_oldest(roster.assignments.values(), now),
         hosts=_hosts(parts, now),
         broken=[Broken(file=each.file, line=each.line, error=each.error) for each in parts.hosts.broken],
         reload_error=reload_error,
@@ -91,7 +92,7 @@ def look(
     )
 
 
-def _task(assignment: Assignment, now: float) -> RunningTask:
+def _task(assignment: Assignment, printed: Last, now: float) -> RunningTask:
     a = assignment
     return RunningTask(
         task=a.task,
@@ -103,6 +104,8 @@ def _task(assignment: Assignment, now: float) -> RunningTask:
         lease_left_s=round(a.trusted_until - now, 1),
         heartbeats=a.beats,
         host=a.host,
+        printed=printed.lines,
+        last_line=printed.text,
     )
 
 

@@ -26,6 +26,7 @@ from stateous_supervisor.agent.hosts import Hosts
 from stateous_supervisor.agent.journal import Journal
 from stateous_supervisor.agent.logs import Log
 from stateous_supervisor.agent.outbox import Outbox
+from stateous_supervisor.agent.output import Sink
 from stateous_supervisor.agent.overview import Snapshot
 from stateous_supervisor.agent.progress import Progress
 from stateous_supervisor.agent.relay import Relay
@@ -115,6 +116,10 @@ class Supervisor:
         self._heartbeats.promise = self.progress.of("heartbeats")
         self._claims.promise = self.progress.of("claims")
         self._hosts.promise = self.progress.of("hosts")
+
+    def keep_output(self, output: Sink) -> None:
+        """Have what routines print kept there (A-63)."""
+        self._hosts.output = output
 
     async def run(self) -> Exit:
         """Serve until `stop` is asked for; return what the process should exit with.

@@ -23,6 +23,7 @@ from stateous_supervisor.agent.host_process import ProcessHosts
 from stateous_supervisor.agent.logs import Log, StderrLines
 from stateous_supervisor.agent.outbox import Outbox
 from stateous_supervisor.agent.outbox_file import open_outbox
+from stateous_supervisor.agent.output import Output
 from stateous_supervisor.agent.proxies import BadProxy, proxy_for
 from stateous_supervisor.agent.stop import Stop
 from stateous_supervisor.agent.supervisor import Supervisor
@@ -51,10 +52,12 @@ def serve(config: Config, *, reread: Callable[[], Config], is_inline: bool, is_s
     notifier = from_environment()
     outbox = open_outbox(config.state_dir)
     lines = StderrLines(STDERR)
+    output = Output(config.state_dir)
     try:
         log = log_for(config, lines)
-        return anyio.run(_serve, _Given(config, outbox, log, notifier, reread, is_inline, is_strict))
+        return anyio.run(_serve, _Given(config, outbox, output, log, notifier, reread, is_inline, is_strict))
     finally:
+        output.close()
         lines.close()
         outbox.close()
 
@@ -64,6 +67,7 @@ class _Given(NamedTuple):
 
     config: Config
     outbox: Outbox
+    output: Output
     log: Log
     notifier: Notifier
     reread: Callable[[], Config]
@@ -88,6 +92,7 @@ async def _serve(given: _Given) -> Exit:
         new_id=lambda: secrets.token_hex(16),
         stop=stop,
     )
+    supervisor.keep_output(given.output)
     attendance = Attendance(
         supervisor,
         config,

@@ -12,6 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Annotated, Any, Final
 
 import typer
@@ -29,6 +30,7 @@ COMMANDS: Final = {
     "contract": "stateous_supervisor.cli.contract",
     "try": "stateous_supervisor.cli.rehearsing",
     "status": "stateous_supervisor.cli.status",
+    "task": "stateous_supervisor.cli.task",
     "reload": "stateous_supervisor.cli.reload",
     "drain": "stateous_supervisor.cli.drain",
     "doctor": "stateous_supervisor.cli.doctor",
@@ -76,9 +78,16 @@ def build(only: str | None = None) -> typer.Typer:
     app.callback(help=ABOUT, epilog=EPILOG)(_root)
     for name, module in COMMANDS.items():
         if only in (None, name):
-            function = f"{name}_" if keyword.iskeyword(name) else name
-            app.command(name)(getattr(importlib.import_module(module), function))
+            _add(app, name, importlib.import_module(module))
     return app
+
+
+def _add(app: typer.Typer, name: str, module: ModuleType) -> None:
+    """Add the command of a module, or the commands below its name."""
+    if hasattr(module, "app"):
+        app.add_typer(module.app, name=name)
+    else:
+        app.command(name)(getattr(module, f"{name}_" if keyword.iskeyword(name) else name))
 
 
 def main() -> None:

@@ -81,3 +81,6 @@ def _table(seen: Snapshot) -> Iterator[str]:
     yield ""
     for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    for task in seen.tasks:
+        if task.last_line is not None:
+            yield f"printed        task {task.task}, {task.printed} lines, the last: {task.last_line.strip()}"

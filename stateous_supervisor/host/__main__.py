@@ -14,7 +14,7 @@ import threading
 from pathlib import Path
 from typing import NoReturn
 
-from stateous_supervisor.host import shelter, streams
+from stateous_supervisor.host import children, shelter, streams
 from stateous_supervisor.host.serve import Host
 
 # The agent waits two seconds for the host.
@@ -38,6 +38,7 @@ def main(arguments: list[str]) -> NoReturn:
     )
     shelter.at_fork(host.let_go)
     streams.install(host.link.say)
+    streams.at_end(children.installed(host.link.say))
     host.serve()
     # What modules of the folder registered; the link's thread ends the process if it takes too long.
     atexit._run_exitfuncs()  # noqa: SLF001 - a normal exit would also wait for threads that may never end.

@@ -11,16 +11,15 @@ import os
 import selectors
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
 from typing import Final
 
 from stateous_supervisor.host.attempt import Attempt, Speaker
-from stateous_supervisor.host.failures import clean
 from stateous_supervisor.host.orders import End, Ended, Ends, Started
 from stateous_supervisor.host.outcomes import failed
-from stateous_supervisor.host.streams import LINE_BYTES_MAX
+from stateous_supervisor.host.pipes import DRAIN_READS_MAX, OutputPipe, line_of
 from stateous_supervisor.link.frames import (
     FRAME_BYTES_MAX,
     Call,
@@ -36,7 +35,6 @@ from stateous_supervisor.link.frames import (
 from stateous_supervisor.link.stream import LinkBroken, Unpacker, from_host, pack
 
 READ_BYTES: Final = 65_536
-DRAIN_READS_MAX: Final = 64
 # A process that has said its outcome may take this long to end.
 LEAVE_S: Final = 3.0
 # How long after SIGKILL the keeper may take to say that nothing is left.
@@ -58,7 +56,7 @@ class Cell:
         self._speaker = speaker
         self._link: socket.socket | None = None
         self._keeper: socket.socket | None = None
-        self._pipes: list[_Pipe] = []
+        self._pipes: list[OutputPipe] = []
         self._from_routine: Unpacker[ToAgent] = from_host()
         self._from_keeper: Unpacker[Started | Ended] = Unpacker(Started | Ended)
         self._unsent = bytearray()
@@ -83,7 +81,7 @@ class Cell:
                 ours.callback(os.close, read)
                 theirs.callback(os.close, write)
                 far.append(write)
-                self._pipes.append(_Pipe(read, level, self._print))
+                self._pipes.append(OutputPipe(read, level, self._print))
             for end in (self._link.fileno(), self._keeper.fileno(), *(pipe.fileno() for pipe in self._pipes)):
                 os.set_blocking(end, False)
             yield Ends(link.fileno(), far[0], far[1], keeper.fileno())
@@ -213,7 +211,7 @@ class Cell:
             if self._selector is not None:
                 self.close(self._selector)
 
-    def _on_pipe(self, pipe: _Pipe) -> None:
+    def _on_pipe(self, pipe: OutputPipe) -> None:
         if not pipe.read() and self._selector is not None:
             self._selector.unregister(pipe)
 
@@ -241,9 +239,7 @@ class Cell:
                 self._selector.modify(self._link, wanted, self._on_link)
 
     def _print(self, level: str, line: bytes) -> None:
-        text = clean(line[:LINE_BYTES_MAX].decode("utf-8", "replace").rstrip("\r"), LINE_BYTES_MAX)
-        task, attempt = self.attempt.key
-        self._speaker.say(Logged(level=level, text=text, task=task, attempt=attempt))
+        self._speaker.say(line_of(self.attempt.key, level, line))
 
     def _death(self, ended: Ended | None) -> str:
         """Say why there is no outcome."""
@@ -256,53 +252,6 @@ class Cell:
         if ended.is_out_of_memory:
             return f"{why}, out of memory"
         return f"{why}, maybe out of memory" if -ended.code == signal.SIGKILL else why
-
-
-class _Pipe:
-    """The reading end of one of the routine's output pipes: bytes in, whole lines out."""
-
-    def __init__(self, descriptor: int, level: str, say: Callable[[str, bytes], None]) -> None:
-        self._descriptor = descriptor
-        self._level = level
-        self._say = say
-        self._pending = b""
-
-    def fileno(self) -> int:
-        return self._descriptor
-
-    def read(self) -> bool:
-        """Read once. False: nobody has the writing end any more."""
-        try:
-            received = os.read(self._descriptor, READ_BYTES)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        *lines, self._pending = (self._pending + received).split(b"\n")
-        if len(self._pending) > LINE_BYTES_MAX:
-            lines, self._pending = [*lines, self._pending], b""
-        for line in lines:
-            self._say(self._level, line)
-        return bool(received)
-
-    def drain(self) -> None:
-        """Read what is there, and say the last line even if it did not end."""
-        for _ in range(DRAIN_READS_MAX):
-            if not self._has_more() or not self.read():
-                break
-        if self._pending:
-            self._say(self._level, self._pending)
-            self._pending = b""
-
-    def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-    def _has_more(self) -> bool:
-        with selectors.DefaultSelector() as once:
-            once.register(self._descriptor, selectors.EVENT_READ)
-            return bool(once.select(0))
 
 
 def _closing(

@@ -12,7 +12,7 @@ import os
 import select
 import socket
 import threading
-from collections import deque
+from collections import Counter, deque
 from time import monotonic
 from typing import Final, Protocol
 
@@ -60,7 +60,7 @@ class Link:
         self._queue: deque[Frame | _Awaited] = deque()
         self._unsent = memoryview(b"")
         self._waiters: list[_Awaited] = []
-        self._logs_dropped = 0
+        self._logs_dropped: Counter[tuple[int | None, int | None]] = Counter()
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -96,7 +96,7 @@ class Link:
     def say(self, line: Logged) -> None:
         """Send a log line soon, or drop and count it when too many wait."""
         if len(self._queue) >= LOG_LINES_MAX:
-            self._logs_dropped += 1
+            self._logs_dropped[line.task, line.attempt] += 1
         else:
             self.post(line)
 
@@ -224,8 +224,13 @@ class Link:
                 item = item.frame
             frames.append(item)
         if self._logs_dropped:
-            dropped, self._logs_dropped = self._logs_dropped, 0
-            frames.append(Logged(level="warning", text=f"{dropped} log lines were dropped: too many at once"))
+            dropped, self._logs_dropped = self._logs_dropped, Counter()
+            frames += [_dropped(number, *owner) for owner, number in dropped.items()]
         if frames:
             self._unsent = memoryview(pack(frames))
         return bool(frames)
+
+
+def _dropped(number: int, task: int | None, attempt: int | None) -> Logged:
+    text = f"{number} log lines were dropped: too many at once"
+    return Logged(level="warning", text=text, task=task, attempt=attempt)

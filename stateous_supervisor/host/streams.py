@@ -19,32 +19,40 @@ from stateous_supervisor.link.frames import Logged
 LINE_BYTES_MAX: Final = 16_384
 OPEN_LINES_MAX: Final = 4_096
 
-# The task and attempt that the running code belongs to. Tasks and threads of a routine inherit it.
+# The task and attempt that the running code belongs to. Tasks of a routine and `asyncio.to_thread` inherit it; threads
+# that it starts by itself do not.
 current: Final[ContextVar[tuple[int, int] | None]] = ContextVar("stateous_attempt", default=None)
 
 Say = Callable[[Logged], None]
 
-_installed: Final[list[LineStream]] = []
+Ended = Callable[[tuple[int, int]], None]
+
+_ended: Final[list[Ended]] = []
 
 
 def install(say: Say) -> None:
     """Replace the streams of this process: what is printed is said."""
     sys.stdout = LineStream(say, "info", 1)
     sys.stderr = LineStream(say, "warning", 2)
-    _installed[:] = [sys.stdout, sys.stderr]
+    _ended[:] = [sys.stdout.end_line, sys.stderr.end_line]
     logging.lastResort = LogLines(say)
 
 
 def uninstall() -> None:
     """Give the process its own streams back: a forked child has nobody to say anything to."""
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
-    _installed.clear()
+    _ended.clear()
+
+
+def at_end(ended: Ended) -> None:
+    """Call `ended` too when an attempt ends, before its outcome is said."""
+    _ended.append(ended)
 
 
 def end_lines(owner: tuple[int, int]) -> None:
     """Say the last lines of an attempt that did not end them."""
-    for stream in _installed:
-        stream.end_line(owner)
+    for ended in _ended:
+        ended(owner)
 
 
 class LineStream(io.TextIOBase):

@@ -133,6 +133,8 @@ ENDINGS = [
     ("stateous-supervisor try", "{bad} coding", 78),
     ("stateous-supervisor status", "{sdlc} --state-dir {units}", 69),
     ("stateous-supervisor status", "{new}/absent", 78),
+    ("stateous-supervisor task log", "{sdlc} 17 --state-dir {units}", 69),
+    ("stateous-supervisor task log", "{new}/absent 17", 78),
     ("stateous-supervisor reload", "{sdlc} --state-dir {units}", 69),
     ("stateous-supervisor drain", "{sdlc} --state-dir {units}", 69),
     ("stateous-supervisor doctor", "{bad} --directory {units}", 1),

@@ -143,6 +143,22 @@ def test_a_full_pipe_makes_nobody_wait_and_lines_are_counted(monkeypatch: pytest
     os.close(write)
 
 
+def test_long_lines_that_nobody_reads_take_a_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A-28: the bound counts characters too, for a routine that prints lines of 16 KB."""
+    monkeypatch.setattr(logs, "WAITING_CHARS_MAX", 1_000_000)
+    read, write = os.pipe()
+    lines = StderrLines(write)
+
+    for _ in range(2_000):
+        lines.write("x" * 10_000)
+
+    assert lines._given_chars - lines._taken_chars <= 1_010_000
+    assert lines._dropped >= 1_800
+    os.close(read)
+    lines.close()
+    os.close(write)
+
+
 def test_a_closed_pipe_is_no_fault_of_the_agent() -> None:
     read, write = os.pipe()
     os.close(read)
