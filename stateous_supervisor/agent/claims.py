@@ -248,10 +248,13 @@ class Claims:
             request.wait = wait_s
         return request
 
-    async def _start(self, answers: list[Granted | BadGrant], identity: Identity, sent_at: float) -> None:
+    async def _start(
+        self, answers: list[Granted | BadGrant], identity: Identity, sent_at: float, most: int | None = None
+    ) -> None:
         """Journal what was granted, then hand it to the host; while stopping it is given back instead.
 
-        So is what the disk does not take (A-41); where nothing can be given back, it waits for the disk.
+        So is what the disk does not take (A-41), and what is beyond `most`: an id of an earlier process brings all
+        that was asked for then (A-12). Where nothing can be given back, it waits for the disk.
         """
         with anyio.CancelScope(shield=True):
             accepted = self._roster.accept(answers, identity, sent_at)
@@ -259,9 +262,9 @@ class Claims:
             is_kept = await self._journal.is_kept()
             if not is_kept and not can_release:
                 await self._journal.flush()
-            if can_release and (self._is_stopping or not is_kept):
-                for assignment in accepted:
-                    self._roster.give_back(assignment.key, "not_started")
+            most = 0 if self._is_stopping or not is_kept else most
+            for assignment in accepted[most:] if can_release and most is not None else ():
+                self._roster.give_back(assignment.key, "not_started")
             self._roster.start(accepted)
 
     def _make_id(self) -> str:
@@ -360,7 +363,7 @@ class Claims:
                 answers = []
             self._contact.reached()
             self._journal.batch.claims_over.append(row.request)
-            await self._start(answers, row.identity, sent_at)
+            await self._start(answers, row.identity, sent_at, most=room.total)
             return
 
     async def _withdraw(self) -> None:

@@ -9,9 +9,11 @@ import anyio
 import pytest
 from fakes import Fault
 from msgspec import Raw
+from stateous_contract.messages import ClaimRequest
 from supervisor.doubles import DONE, World, completed, held, simulate, stay, until
 
 from stateous_supervisor.agent.assignment import Identity
+from stateous_supervisor.agent.control_plane import ControlPlane
 from stateous_supervisor.agent.outbox import Batch, ClaimRow
 from stateous_supervisor.link import frames
 
@@ -254,6 +256,23 @@ def test_a_claim_of_a_process_that_died_is_repeated_under_its_own_name_a_11(
             assert (repeated["supervisor"], fresh["supervisor"]) == ("old", "new")
 
     simulate(main, features=features)
+
+
+def test_what_a_claim_of_a_process_that_died_brings_beyond_the_slots_is_given_back_a_12() -> None:
+    async def main(world: World) -> None:
+        world.start_tokens(3)
+        request = ClaimRequest(supervisor="box", instance="i0", states=["plain"], request="old", max=3)
+        await ControlPlane(world.client()).claim(request)
+        found = world.outbox.found
+        world.outbox.found = found._replace(claims=[ClaimRow("old", Identity("box", "i0"))])
+        async with world.agent({"plain": stay}, tasks=2) as agent:
+            await anyio.sleep(5.0)
+            runs = [frame for frame in agent.hosts.last.heard if isinstance(frame, frames.Run)]
+
+            assert len(runs) == 2
+            assert held(world) == 2
+
+    simulate(main)
 
 
 def test_a_claims_id_is_on_disk_before_it_is_sent_a_11() -> None:
