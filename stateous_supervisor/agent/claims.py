@@ -96,6 +96,7 @@ class Claims:
 
     async def run(self, old: Sequence[ClaimRow]) -> None:
         """Claim until `stop`. `old` are request ids of an earlier process; they are answered first."""
+        self._scope = anyio.CancelScope(deadline=self._scope.deadline)
         with self._scope:
             await self._contact.wait_for_terms()
             for row in old:

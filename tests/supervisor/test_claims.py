@@ -10,7 +10,7 @@ import pytest
 from fakes import Fault
 from msgspec import Raw
 from stateous_contract.messages import ClaimRequest
-from supervisor.doubles import DONE, World, completed, held, simulate, stay, until
+from supervisor.doubles import DONE, World, completed, held, lasting, simulate, stay, until
 
 from stateous_supervisor.agent.assignment import Identity
 from stateous_supervisor.agent.control_plane import ControlPlane
@@ -271,6 +271,26 @@ def test_what_a_claim_of_a_process_that_died_brings_beyond_the_slots_is_given_ba
 
             assert len(runs) == 2
             assert held(world) == 2
+
+    simulate(main)
+
+
+def test_claims_go_on_after_a_fault_of_ours_in_them_a_53() -> None:
+    async def main(world: World) -> None:
+        async with world.agent({"plain": lasting(1.0)}) as agent:
+            accept = agent.roster.accept
+
+            def fail_once(*given: Any) -> Any:
+                agent.roster.accept = accept
+                raise RuntimeError("a fault of ours")
+
+            agent.roster.accept = fail_once
+            world.start_tokens(1)
+            await until(lambda: world.lines.of("loop.failed"))
+            world.start_tokens(1, prefix="next")
+            await until(lambda: world.fake.tokens["next0"].status == "completed", limit_s=20.0)
+
+            assert len(world.lines.of("loop.failed")) == 1
 
     simulate(main)
 
