@@ -6,7 +6,6 @@ Whatever goes wrong becomes a `Failure` that says whose fault it is: not reached
 from __future__ import annotations
 
 import ipaddress
-import json
 import os
 import re
 import stat
@@ -20,6 +19,7 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
+from stateous_control.cli import digits
 from stateous_control.cli.exits import Exit, Failure
 from stateous_control.cli.screen import remark
 
@@ -168,7 +168,7 @@ def _is_local(host: str) -> bool:
 
 def _json_of(response: httpx.Response) -> Any:
     try:
-        return json.loads(response.content)
+        return digits.read(response.content)
     except ValueError:
         return None
 

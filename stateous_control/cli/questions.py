@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from stateous_control.cli.digits import written
 from stateous_control.cli.exits import Exit, Failure
 from stateous_control.cli.options import URL_DEFAULT, AsJson, KeyFile, Url
 from stateous_control.cli.paging import actor, asked, withheld
@@ -126,10 +127,8 @@ def _open(client: Client) -> list[dict[str, Any]]:
 
 
 def _tell(question: dict[str, Any], *, as_json: bool) -> None:
-    import json
-
     if as_json:
-        print(json.dumps(question, ensure_ascii=False), flush=True)
+        print(written(question), flush=True)
     else:
         print(
             clean(

@@ -5,12 +5,13 @@ Nothing that came from elsewhere reaches a terminal with its control characters:
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
+
+from stateous_control.cli.digits import written
 
 # C0, DEL, C1, and the marks that reorder text.
 _UNSAFE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]+")
@@ -34,8 +35,9 @@ def remark(line: str) -> None:
 
 def document(value: Any) -> None:
     """Print one JSON document."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
-    print(text, flush=True)
+    import msgspec
+
+    print(value if isinstance(value, str) else msgspec.json.format(written(value)), flush=True)
 
 
 def is_colourful() -> bool:

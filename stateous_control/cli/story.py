@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from stateous_control.cli.digits import written
 from stateous_control.cli.screen import clean, coloured
 
 ENDS: Final = {"completed": True, "failed": False, "cancelled": False}
@@ -82,7 +82,7 @@ def told(entry: Mapping[str, Any]) -> str:
     try:
         words = _WORDS[kind](data)
     except (KeyError, TypeError):
-        words = f"{kind} {json.dumps(data, ensure_ascii=False)}"
+        words = f"{kind} {written(data)}"
     place = f"{_time(str(entry.get('at', '')))}  #{entry.get('seq')}"
     return f"{coloured(place.ljust(15), 'faint')}{coloured(clean(words), _COLOURS.get(kind))}"
 

@@ -6,12 +6,12 @@ one that a person has seen, and then the change is refused if anything has happe
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
+from stateous_control.cli.digits import written
 from stateous_control.cli.options import URL_DEFAULT, AsJson, KeyFile, Url
 from stateous_control.cli.paging import actor, asked, withheld
 from stateous_control.cli.screen import clean, document, remark, say, table
@@ -55,8 +55,8 @@ def list_(
         [
             (
                 each["task"],
-                each["token"],
-                each["state"],
+                each.get("token", "-"),
+                each.get("state") or each["routine"],
                 each["current_state"],
                 each["watchdog_stop_reason"] or "-",
                 each["attempt"],
@@ -184,7 +184,8 @@ def _line(view: Mapping[str, Any]) -> str:
     why = f" ({view['watchdog_stop_reason']})" if view["watchdog_stop_reason"] else ""
     pausing = f", {view['pausing']}" if view.get("pausing") else ""
     return clean(
-        f"task {view['task']} of {view['token']}: {view['state']}, {view['current_state']}{why}{pausing}"
+        f"task {view['task']} of {view.get('token', 'its own')}: {view.get('state') or view['routine']}, "
+        f"{view['current_state']}{why}{pausing}"
     )
 
 
@@ -207,5 +208,5 @@ def _show(view: Mapping[str, Any]) -> None:
 
 
 def _short(value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = value if isinstance(value, str) else written(value)
     return text if len(text) <= 120 else text[:119] + "…"

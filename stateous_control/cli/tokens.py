@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stateous_control.cli.digits import written
 from stateous_control.cli.exits import Exit, Failure
 from stateous_control.cli.options import URL_DEFAULT, AsJson, KeyFile, Url
 from stateous_control.cli.screen import clean, coloured, document, remark, say, table
@@ -86,7 +86,7 @@ def show(name: Name, url: Url = URL_DEFAULT, key_file: KeyFile = None, as_json: 
         return
     say(f"visit {reply.value.get('visit')}, entered at {clean(reply.value.get('entered_at'))}")
     for key, value in (reply.value.get("context") or {}).items():
-        say(f"  {clean(key)} = {clean(json.dumps(value, ensure_ascii=False))}")
+        say(f"  {clean(key)} = {clean(written(value))}")
 
 
 @app.command("list")

@@ -210,3 +210,21 @@ def test_the_history_tells_of_questions_in_words(live: Live, ask) -> None:
     assert f"question {question} asked: go" in out
     assert f"question {question} answered by " in out
     assert f"task {task} goes on: resuming:awaiting_user_answer:go" in out
+
+
+NUMBERS = (
+    "[1970670598291982290,9223372036854775807,0.1,0.30000000000000004,1e21,1.0,1,12345678901234567890123.50]"
+)
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)], ids=["for people", "for programs"])
+def test_numbers_have_the_same_digits_wherever_they_are_shown(live: Live, ask, more: tuple[str, ...]) -> None:
+    """BH-041: in a context, an answer, and a history, which tells people no payload."""
+    token, question = live.name(), str(ask_people(live)[2])
+    assert ask("token", "start", token, f'{{"numbers": {NUMBERS}, "path": "plain"}}')[0] == 0
+    assert ask("question", "answer", question, NUMBERS)[0] == 0
+    assert ask("token", "fire", token, "flagged", f'{{"level": 1, "numbers": {NUMBERS}}}')[0] == 0
+    commands = [("token", "show", token), ("question", "show", question)]
+    for command in commands + [("token", "history", token)] * bool(more):
+        shown = "".join(ask(*command, *more)[1].split())
+        assert NUMBERS in shown, (command, shown)
