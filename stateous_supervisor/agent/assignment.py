@@ -64,6 +64,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     is_doubted: bool = False
     is_slot_free: bool = False
     is_replaced: bool = False
+    in_place_of_dropped: TaskMessage | None = None
 
     @property
     def key(self) -> tuple[int, int]:
@@ -113,6 +114,18 @@ class Doubted(msgspec.Struct, frozen=True):
     """The lease can no longer be proven. Nobody said that it ended."""
 
 
+class Slept(msgspec.Struct, frozen=True):
+    """The box was suspended for so long, which our clock did not count and the control plane's did."""
+
+    span_s: float
+
+
+class Fenced(msgspec.Struct, frozen=True):
+    """The lease will soon not be provable, and the routine is not to outlive it."""
+
+    can_release: bool
+
+
 class Kept(msgspec.Struct, frozen=True):
     """The outcome is on disk."""
 
@@ -143,7 +156,21 @@ class GivenBack(msgspec.Struct, frozen=True):
     can_release: bool
 
 
-Happening = Began | Outcome | Lost | Renewed | Doubted | Kept | Delivered | Declined | HostDied | GivenBack
+Happening = (
+    Began
+    | Outcome
+    | Lost
+    | Parked
+    | Renewed
+    | Doubted
+    | Slept
+    | Fenced
+    | Kept
+    | Delivered
+    | Declined
+    | HostDied
+    | GivenBack
+)
 
 
 # What is to be done.
@@ -213,7 +240,8 @@ def _begin(assignment: Assignment, _: Began, at: float) -> Step:
 
 
 def _end(assignment: Assignment, happening: Outcome, at: float) -> Step:
-    report = reports.dropped(happening) if happening.is_dropped else reports.of(happening)
+    dropped = assignment.in_place_of_dropped or reports.dropped(happening)
+    report = dropped if happening.is_dropped else reports.of(happening)
     cost = replace(assignment, cpu_s=happening.cpu_s, peak_bytes=happening.peak_bytes)
     kept, effects = _keep(cost, report, at)
     if happening.unmet:
@@ -245,6 +273,19 @@ def _doubt(assignment: Assignment, _: Doubted, at: float) -> Step:
         return assignment, ()
     told = Tell("lease.doubted", {"since_s": round(at - assignment.trusted_until, 3)})
     return replace(assignment, is_doubted=True), (told,)
+
+
+def _sleep(assignment: Assignment, happening: Slept, _: float) -> Step:
+    return replace(assignment, trusted_until=assignment.trusted_until - happening.span_s), ()
+
+
+def _fence(assignment: Assignment, happening: Fenced, at: float) -> Step:
+    """Stop the routine; what it ends with all the same is reported, and else the task is given back."""
+    if assignment.in_place_of_dropped is not None:
+        return assignment, ()
+    report = reports.given_back(assignment.key, "fenced", can_release=happening.can_release)
+    told = Tell("lease.fenced", {"left_s": round(assignment.trusted_until - at, 3)})
+    return replace(assignment, in_place_of_dropped=report), (Cancel("fenced"), told)
 
 
 def _lose_host(assignment: Assignment, happening: HostDied, at: float) -> Step:
@@ -299,6 +340,8 @@ _HELD: Final[dict[type, Cell]] = {
     Parked: _park,
     Renewed: _renew,
     Doubted: _doubt,
+    Slept: _sleep,
+    Fenced: _fence,
     HostDied: _lose_host,
     GivenBack: _give_back,
 }
@@ -307,10 +350,10 @@ _ROWS: Final[dict[Phase, dict[type, Cell]]] = {
     Phase.STARTING: {Began: _begin, **_HELD},
     Phase.RUNNING: _HELD,
     Phase.CANCELLING: {Outcome: _leave, HostDied: _leave, GivenBack: _leave},
-    Phase.KEEPING: {Kept: _send, Renewed: _renew},
+    Phase.KEEPING: {Kept: _send, Renewed: _renew, Slept: _sleep},
     # A report on its way is not called back by "lost": the answer to it says more (it may be the reason for
     # it).
-    Phase.REPORTING: {Renewed: _renew, Delivered: _deliver, Declined: _decline},
+    Phase.REPORTING: {Renewed: _renew, Slept: _sleep, Delivered: _deliver, Declined: _decline},
     Phase.OVER: {},
     Phase.PARKED: {Outcome: _leave, HostDied: _leave, GivenBack: _leave},
 }

@@ -6,11 +6,11 @@ are seconds.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 BACKOFF_FIRST_S: Final = 1.0
 BACKOFF_MAX_S: Final = 30.0
-GREET_MAX_S: Final = 5.0  # one small request; its answer wakes everything that backs off for longer
+GREET_MAX_S: Final = 12.0  # one small request; its answer wakes everything that backs off for longer
 BARRED_MAX_S: Final = 300.0
 RETRY_AFTER_MAX_S: Final = 120.0
 BEAT_RETRY_MIN_S: Final = 1.0
@@ -18,6 +18,16 @@ BEAT_DEADLINE_MAX_S: Final = 15.0
 POLL_S: Final = 1.0
 REASK_S: Final = 60.0
 TRUST: Final = 0.9  # a lease is distrusted a tenth early
+DENIED_MIN_S: Final = 10.0
+FENCE_SHARE: Final = 0.25
+SLEPT_MIN_S: Final = 2.0
+
+
+class Reading(NamedTuple):
+    """Two clocks at one moment: one that counts while the box is suspended, and one that does not."""
+
+    boot_s: float
+    monotonic_s: float
 
 
 def backoff_s(
@@ -33,7 +43,7 @@ def backoff_s(
     """
     ceiling = min(max_s, BACKOFF_FIRST_S * float(1 << min(failures, 16)))
     waited = luck * ceiling
-    return waited if asked_s is None else max(waited, min(max(asked_s, 0.0), RETRY_AFTER_MAX_S))
+    return max(waited, asked_wait_s(asked_s))
 
 
 def trusted_until(sent_at: float, lease_s: float) -> float:
@@ -51,12 +61,21 @@ def next_beat_at(sent_at: float, heartbeat_s: float) -> float:
     return sent_at + heartbeat_s
 
 
-def repeated_beat_at(at: float, trusted: float, heartbeat_s: float, luck: float, *, sent_at: float) -> float:
+def repeated_beat_at(
+    at: float,
+    trusted: float,
+    heartbeat_s: float,
+    luck: float,
+    *,
+    sent_at: float,
+    asked_s: float | None = None,
+) -> float:
     """Return when a beat that failed is tried again (A-29).
 
     Inside what is left of the lease, at a random time, 1 s apart at least; when nothing is left, at a random time
     too, so that an outage costs the control plane no flood. Never later than one heartbeat interval after the one
-    that failed was sent, however long it took to fail (A-27).
+    that failed was sent, however long it took to fail (A-27). What the other side asked for is respected as far as
+    the interval and half of what is left of the lease allow (BH-035).
 
     Args:
         at: when it failed.
@@ -64,10 +83,43 @@ def repeated_beat_at(at: float, trusted: float, heartbeat_s: float, luck: float,
         heartbeat_s: the interval.
         luck: 0 to 1.
         sent_at: when it was sent.
+        asked_s: what `Retry-After` asked for.
     """
     left = trusted - at
     span = heartbeat_s * (0.5 + 0.5 * luck) if left <= BEAT_RETRY_MIN_S else luck * min(left / 2, heartbeat_s)
-    return at + max(BEAT_RETRY_MIN_S, min(span, sent_at + heartbeat_s - at))
+    bound = sent_at + heartbeat_s - at
+    asked = min(asked_s or 0.0, heartbeat_s if left <= BEAT_RETRY_MIN_S else left / 2)
+    return at + max(BEAT_RETRY_MIN_S, min(max(span, asked), bound))
+
+
+def denied_beat_s(heartbeat_s: float) -> float:
+    """Return how far apart beats are while our key is refused (A-51)."""
+    return max(DENIED_MIN_S, heartbeat_s / 3)
+
+
+def denied_s(failures: int, luck: float) -> float:
+    """Return how long anything else waits after some refusals of our key: 10 s at least, and soon minutes (A-51)."""
+    ceiling = min(BARRED_MAX_S, DENIED_MIN_S * float(1 << min(failures, 16)))
+    return max(DENIED_MIN_S, ceiling * (0.5 + 0.5 * luck))
+
+
+def asked_wait_s(asked_s: float | None) -> float:
+    """Return how much of what `Retry-After` asked for is waited, whatever happens meanwhile (BH-035)."""
+    return min(max(asked_s or 0.0, 0.0), RETRY_AFTER_MAX_S)
+
+
+def fence_lead_s(grace_s: float, lease_s: float) -> float:
+    """Return how long before a lease is distrusted a fenced routine is stopped, and how long that may take (A-32).
+
+    At most a quarter of the lease: the beats before it must have had their chances.
+    """
+    return min(grace_s, FENCE_SHARE * lease_s)
+
+
+def slept_s(before: Reading, now: Reading) -> float:
+    """Return for how long the box was suspended between two readings; 0 for what is too short to matter (A-33)."""
+    slept = (now.boot_s - before.boot_s) - (now.monotonic_s - before.monotonic_s)
+    return slept if slept >= SLEPT_MIN_S else 0.0
 
 
 def beat_deadline_s(heartbeat_s: float) -> float:

@@ -16,7 +16,7 @@ import anyio
 from stateous_contract.messages import ClaimRequest
 
 from stateous_supervisor.agent import cadence
-from stateous_supervisor.agent.assignment import Identity
+from stateous_supervisor.agent.assignment import LET_GO, Identity
 from stateous_supervisor.agent.contact import Contact
 from stateous_supervisor.agent.control_plane import CLAIM_SLACK_S, BadGrant, ControlPlane, Granted
 from stateous_supervisor.agent.faults import Denied, PeerViolation, Refused, Unanswered
@@ -128,6 +128,7 @@ class Claims:
                 continue
             terms = self._control_plane.terms
             wait_s = cadence.claim_wait_s(terms.wait_s, terms.lease_s)
+            begun_at = anyio.current_time()
             try:
                 got = await self._claim(lane, room, wait_s=wait_s)
             except Unanswered as error:
@@ -135,17 +136,22 @@ class Claims:
             except Refused as error:
                 await self._find_refused(lane, room, error)
             else:
-                if not got and wait_s <= 0:
-                    await lane.wake.wait(anyio.current_time() + cadence.poll_s(self._luck.random()))
+                now = anyio.current_time()
+                if not got and now - begun_at < AGAIN_S:  # who does not wait, or waits no more, is polled
+                    await lane.wake.wait(now + cadence.poll_s(self._luck.random()))
 
     async def _pause(self, lane: Lane, error: Unanswered) -> None:
         lane.failures += 1
         if isinstance(error, PeerViolation):
             await self._count_violation(lane, error)
-        max_s = cadence.BARRED_MAX_S if isinstance(error, Denied) else cadence.BACKOFF_MAX_S
-        wait_s = cadence.backoff_s(lane.failures, self._luck.random(), asked_s=error.asked_s, max_s=max_s)
+        if isinstance(error, Denied):
+            wait_s = cadence.denied_s(lane.failures, self._luck.random())
+        else:
+            wait_s = cadence.backoff_s(lane.failures, self._luck.random(), asked_s=error.asked_s)
         self._contact.missed(error, wait_s)
-        await self._sleep(lane, wait_s)
+        until = anyio.current_time() + wait_s
+        await anyio.sleep(cadence.asked_wait_s(error.asked_s))
+        await lane.again.wait(until)
 
     async def _count_violation(self, lane: Lane, error: PeerViolation) -> None:
         """After some answers that nobody can understand, give the id up, so that it cannot wedge the loop."""
@@ -178,7 +184,7 @@ class Claims:
                 lane.wake.ring()
                 continue
             room = self._room(self._open_states(), self._lead.promised)
-            if room.total == 0 or not self._may_claim():
+            if room.total == 0 or not self._may_claim() or self._contact.standing.is_refused:
                 continue
             if room.by_state.keys() <= self._lead.promised.by_state.keys():
                 await anyio.sleep_until(quiet_until)
@@ -274,6 +280,9 @@ class Claims:
         return request
 
     def _may_claim(self) -> bool:
+        held = (a for a in self._roster.assignments.values() if a.phase not in LET_GO)
+        if self._contact.standing.is_refused and any(held):
+            return False  # the heartbeats ask whether our key is accepted
         return self._contact.is_open and self._journal.is_writable and self._roster.is_ready
 
     def _room(self, states: Sequence[str], promised: Room) -> Room:

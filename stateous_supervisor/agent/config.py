@@ -73,6 +73,11 @@ class Config:
     routines: Mapping[str, RoutineSettings]
     settings: Mapping[str, Setting] = field(repr=False)
 
+    @property
+    def fenced(self) -> frozenset[str]:
+        """The states whose routines do not outlive a lease that cannot be proven."""
+        return frozenset(state for state, routine in self.routines.items() if routine.fence)
+
 
 def load(folder: Path, *, flags: Mapping[str, Plain] | None = None, environment: Mapping[str, str]) -> Config:
     """Return the configuration of the supervisor in `folder`.

@@ -20,6 +20,7 @@ from stateous_supervisor.agent.control_plane import CALL_S, ControlPlane
 from stateous_supervisor.agent.faults import Denied, Fault, Refused, Unanswered
 from stateous_supervisor.agent.logs import Log
 from stateous_supervisor.agent.progress import Promise, nothing
+from stateous_supervisor.agent.standing import Standing
 from stateous_supervisor.agent.wake import Wake
 
 QUIET_S: Final = 60.0
@@ -59,6 +60,8 @@ class Contact:
         self.promise: Promise = nothing
         self._wake = Wake()
         self._terms = anyio.Event()
+        self.standing = Standing(log)
+        self._again = Wake()
         self._down_since: float | None = None
         self._failures = 0
         self._told_at = -math.inf
@@ -84,14 +87,23 @@ class Contact:
         """Return once the control plane has said what it offers."""
         await self._terms.wait()
 
+    def retry(self) -> None:
+        """There is another key: greet now, if a greeting was refused."""
+        self._again.ring()
+
     def reached(self) -> None:
         """Somebody got an answer: an outage is over, and what is offered is asked anew."""
+        self.standing.accept()
         if self._down_since is not None:
             self._up()
             self._wake.ring()
+            self._again.ring()
 
     def missed(self, error: Unanswered, next_in_s: float) -> None:
         """Somebody got no answer, and tries again in `next_in_s`."""
+        if isinstance(error, Denied):  # an answer it is, and nobody is away
+            self.standing.refuse(error, next_in_s)
+            return
         now = anyio.current_time()
         if self._down_since is None:
             self._down_since = now
@@ -133,11 +145,14 @@ class Contact:
             await self._wake.wait(math.inf if fits else anyio.current_time() + cadence.REASK_S)
 
     async def _back_off(self, error: Unanswered, failures: int) -> None:
-        max_s = cadence.BARRED_MAX_S if isinstance(error, Denied) else cadence.GREET_MAX_S
-        wait_s = cadence.backoff_s(failures, self._luck.random(), asked_s=error.asked_s, max_s=max_s)
+        luck = self._luck.random()
+        if isinstance(error, Denied):
+            wait_s = cadence.denied_s(failures, luck)
+        else:
+            wait_s = cadence.backoff_s(failures, luck, asked_s=error.asked_s, max_s=cadence.GREET_MAX_S)
         self.missed(error, wait_s)
         self.promise(wait_s)
-        await anyio.sleep(wait_s)
+        await self._again.wait(anyio.current_time() + wait_s)
 
     def _up(self) -> None:
         now = anyio.current_time()

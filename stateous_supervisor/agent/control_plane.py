@@ -76,7 +76,7 @@ class BadGrant(NamedTuple):
 
 
 class Result(msgspec.Struct):
-    """What became of one message of a batch."""
+    """What became of one message, or of a call: `value` is what a routine is told, `parked` ends its attempt."""
 
     status: int
     code: str | None = None
@@ -127,6 +127,14 @@ class ControlPlane:
     def __init__(self, client: Client) -> None:
         self._client = client
         self.terms = Terms()
+
+    def key(self) -> str | None:
+        """Return the key that the next call shows."""
+        return self._client.key()
+
+    def drop(self) -> None:
+        """Give up all connections; what is in flight is sent again on new ones (A-33)."""
+        self._client.drop()
 
     async def greet(self) -> Terms:
         """Ask what the control plane is and what it offers, and remember it.

@@ -25,7 +25,7 @@ from stateous_supervisor.agent.calls import ROWS, is_alone
 from stateous_supervisor.agent.client import DENIED, NO_ANSWER
 from stateous_supervisor.agent.contact import Contact
 from stateous_supervisor.agent.control_plane import CALL_S, ControlPlane, Result
-from stateous_supervisor.agent.faults import Denied, Refused, Unanswered
+from stateous_supervisor.agent.faults import Refused, Unanswered
 from stateous_supervisor.agent.journal import Journal
 from stateous_supervisor.agent.outbox import Envelope
 from stateous_supervisor.agent.progress import Promise, nothing
@@ -45,11 +45,11 @@ ACCEPTED: Final = Result(status=200)
 class _Line:
     """The messages of one attempt, in order."""
 
-    __slots__ = ("envelopes", "failures", "is_out", "not_before")
+    __slots__ = ("asked_until", "envelopes", "failures", "is_out", "not_before")
 
     def __init__(self) -> None:
         self.envelopes: deque[Envelope] = deque()
-        self.not_before = -math.inf
+        self.not_before = self.asked_until = -math.inf
         self.failures = 0
         self.is_out = False
 
@@ -74,7 +74,8 @@ class Delivery:
         self._lines: dict[Key, _Line] = {}
         self._wake = Wake()
         self._failures = 0
-        self._not_before = -math.inf
+        self._not_before = self._asked_until = -math.inf
+        self._is_hurried = False
         self._chunk_max = 0
         self._settle: Settle = lambda _envelope, _result: None
 
@@ -102,8 +103,16 @@ class Delivery:
             if not line.is_out:
                 del self._lines[key]
 
+    def retry(self) -> None:
+        """The control plane is back: try everything again as soon as it asked for (BH-035)."""
+        self._not_before = self._asked_until
+        for line in self._lines.values():
+            line.not_before = line.asked_until
+        self._wake.ring()
+
     def hurry(self) -> None:
-        """Try everything again now."""
+        """Try everything once more now, whatever was asked for or refused: there is no later."""
+        self._is_hurried = True
         self._not_before = -math.inf
         for line in self._lines.values():
             line.not_before = -math.inf
@@ -115,6 +124,11 @@ class Delivery:
         await self._contact.wait_for_terms()
         async with anyio.create_task_group() as lanes:
             while True:
+                if self._contact.standing.is_refused and not self._is_hurried:
+                    self.promise(math.inf)
+                    await self._wake.wait()
+                    continue
+                self._is_hurried = False
                 self.promise(CALL_S)
                 if self._control_plane.terms.offers("batch"):
                     self._send_calls(lanes)
@@ -287,7 +301,8 @@ class Delivery:
         self.tries += 1
         wait_s = self._wait_s(error, self._failures)
         self._contact.missed(error, wait_s)
-        self._not_before = anyio.current_time() + wait_s
+        now = anyio.current_time()
+        self._not_before, self._asked_until = now + wait_s, now + cadence.asked_wait_s(error.asked_s)
         return self._not_before
 
     def _delay(self, key: Key, error: Unanswered | None) -> None:
@@ -300,12 +315,12 @@ class Delivery:
         wait_s = self._wait_s(error, line.failures)
         line.not_before = anyio.current_time() + wait_s
         if error is not None:
+            line.asked_until = anyio.current_time() + cadence.asked_wait_s(error.asked_s)
             self._contact.missed(error, wait_s)
 
     def _wait_s(self, error: Unanswered | None, failures: int) -> float:
-        max_s = cadence.BARRED_MAX_S if isinstance(error, Denied) else cadence.BACKOFF_MAX_S
         asked_s = None if error is None else error.asked_s
-        return cadence.backoff_s(failures, self._luck.random(), asked_s=asked_s, max_s=max_s)
+        return cadence.backoff_s(failures, self._luck.random(), asked_s=asked_s)
 
     def _next_due(self) -> float:
         return min((line.not_before for line in self._lines.values() if not line.is_out), default=math.inf)

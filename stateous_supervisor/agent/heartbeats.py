@@ -15,10 +15,19 @@ import anyio
 from stateous_contract.messages import HeartbeatAnswer
 
 from stateous_supervisor.agent import cadence
-from stateous_supervisor.agent.assignment import LET_GO, Assignment, Doubted, Identity, Lost, Renewed
+from stateous_supervisor.agent.assignment import (
+    LET_GO,
+    Assignment,
+    Doubted,
+    Fenced,
+    Identity,
+    Lost,
+    Renewed,
+)
 from stateous_supervisor.agent.contact import Contact
 from stateous_supervisor.agent.control_plane import ControlPlane
-from stateous_supervisor.agent.faults import Refused, Unanswered
+from stateous_supervisor.agent.faults import Denied, Refused, Unanswered
+from stateous_supervisor.agent.fences import Fences
 from stateous_supervisor.agent.logs import Log
 from stateous_supervisor.agent.progress import Promise, nothing
 from stateous_supervisor.agent.roster import Roster
@@ -29,17 +38,30 @@ Key = tuple[int, int]
 
 
 class Heartbeats:
-    """Beats for all assignments of the roster."""
+    """Beats for all assignments of the roster.
+
+    Args:
+        fences: which routines are stopped in time when their leases cannot be proven.
+    """
 
     def __init__(
-        self, control_plane: ControlPlane, contact: Contact, roster: Roster, log: Log, luck: random.Random
+        self,
+        control_plane: ControlPlane,
+        contact: Contact,
+        roster: Roster,
+        log: Log,
+        *,
+        luck: random.Random,
+        fences: Fences,
     ) -> None:
         self._control_plane = control_plane
         self._contact = contact
         self._roster = roster
         self._log = log
         self._luck = luck
+        self._fences = fences
         self._wake = Wake()
+        self._again = Wake()
         self._is_idle = True
         self.promise: Promise = nothing
         self.failures = 0
@@ -49,6 +71,10 @@ class Heartbeats:
         """Something is held now; cheap to call for each grant."""
         if self._is_idle:
             self._wake.ring()
+
+    def hurry(self) -> None:
+        """Beat now, if anything is held."""
+        self._again.ring()
 
     async def run(self) -> None:
         """Beat while anything is held, for ever; how often is known once somebody has been greeted."""
@@ -62,9 +88,11 @@ class Heartbeats:
             if self._is_idle:
                 self._is_idle = False
                 due_at = cadence.first_beat_at(anyio.current_time(), self._control_plane.terms.heartbeat_s)
-            next_at = min(due_at, self._next_doubt())
+            next_at = min(due_at, self._next_doubt(), self._next_fence())
             self.promise(next_at - anyio.current_time())
-            await anyio.sleep_until(next_at)
+            if await self._again.wait(next_at):
+                due_at = anyio.current_time()
+            self._fence()
             self._doubt()
             if anyio.current_time() >= due_at and self._held():
                 due_at = await self._beat_all()
@@ -90,7 +118,7 @@ class Heartbeats:
         self.failures += 1
         now = anyio.current_time()
         trusted = min((a.trusted_until for a in self._held()), default=now)
-        due_at = cadence.repeated_beat_at(now, trusted, heartbeat_s, self._luck.random(), sent_at=sent_at)
+        due_at = self._repeat_at(errors[0], now, trusted, sent_at)
         self._contact.missed(errors[0], due_at - now)
         self._log.tell(
             "heartbeat.missed",
@@ -100,6 +128,15 @@ class Heartbeats:
             trusted_s=round(trusted - now, 1),
         )
         return due_at
+
+    def _repeat_at(self, error: Unanswered, now: float, trusted: float, sent_at: float) -> float:
+        heartbeat_s = self._control_plane.terms.heartbeat_s
+        if isinstance(error, Denied):
+            return now + cadence.denied_beat_s(heartbeat_s)
+        luck = self._luck.random()
+        return cadence.repeated_beat_at(
+            now, trusted, heartbeat_s, luck, sent_at=sent_at, asked_s=error.asked_s
+        )
 
     def _groups(self) -> list[tuple[Identity, list[Key]]]:
         """Return what each request names: one identity, the newest attempt of each task, a bounded list."""
@@ -152,6 +189,19 @@ class Heartbeats:
 
     def _next_doubt(self) -> float:
         return min((a.trusted_until for a in self._roster.running if not a.is_doubted), default=math.inf)
+
+    def _next_fence(self) -> float:
+        if not self._fences.states:
+            return math.inf
+        lease_s = self._control_plane.terms.lease_s
+        return min((self._fences.due_at(a, lease_s) for a in self._roster.running), default=math.inf)
+
+    def _fence(self) -> None:
+        """Stop what must not outlive its lease, before the lease can end (A-32)."""
+        now, terms = anyio.current_time(), self._control_plane.terms
+        for assignment in self._roster.running if self._fences.states else ():
+            if self._fences.due_at(assignment, terms.lease_s) <= now:
+                self._roster.happen(assignment.key, Fenced(can_release=terms.offers("release")))
 
     def _doubt(self) -> None:
         now = anyio.current_time()

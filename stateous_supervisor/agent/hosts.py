@@ -39,6 +39,7 @@ from stateous_supervisor.link.frames import (
     Outcome,
     Pulse,
     Remembered,
+    RoutineFacts,
     ToAgent,
 )
 
@@ -127,6 +128,12 @@ class Hosts:
         """The files that the newest host left out."""
         hosts = [line.host for line in self.lines if line.host is not None and not line.is_retired]
         return hosts[-1].broken if hosts else ()
+
+    def routines(self, generation: int) -> Sequence[RoutineFacts]:
+        """What the host of that generation loaded; 0 asks for the one that takes new work."""
+        wanted = generation or self.generation
+        hosts = [line.host for line in self.lines if line.host is not None]
+        return next((host.routines for host in hosts if host.generation == wanted), ())
 
     async def run(self) -> None:
         """Have a host, for ever.

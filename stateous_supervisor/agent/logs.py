@@ -69,6 +69,15 @@ EVENTS: Final[Mapping[str, Row]] = {
     "control_plane.unreachable": Row(
         "warning", ("error", "failures", "next_in_s"), "no answer; at the first one and then once a minute"
     ),
+    "key.refused": Row(
+        "error",
+        ("error", "failures", "next_in_s"),
+        "401 or 403: claims stop, what runs goes on; at the first one and then once a minute",
+    ),
+    "key.accepted": Row("info", ("refused_s",), "the control plane accepts the key again"),
+    "box.suspended": Row(
+        "info", ("slept_s",), "the box slept; connections are given up, and leases counted on"
+    ),
     "contract.differs": Row("error", ("contract", "control_plane", "mend"), "claims stop until it is mended"),
     "contract.outdated": Row(
         "error",
@@ -116,6 +125,16 @@ EVENTS: Final[Mapping[str, Row]] = {
     ),
     "lease.doubted": Row(
         "warning", (*ATTEMPT, "since_s"), "the lease cannot be proven any more; the routine goes on"
+    ),
+    "lease.fenced": Row(
+        "warning",
+        (*ATTEMPT, "left_s"),
+        "the lease will soon not be provable: the routine is stopped (`fence`)",
+    ),
+    "fence.powerless": Row(
+        "warning",
+        ("states",),
+        "`fence` is set, and the routine is a thread that nothing can stop: give it `isolation: process`",
     ),
     "heartbeat.missed": Row(
         "warning", ("error", "failures", "next_in_s", "trusted_s"), "a heartbeat was not answered"

@@ -63,6 +63,7 @@ class Snapshot(msgspec.Struct, kw_only=True):
     phase: str  # starting, serving, stopping
     is_reached: bool
     away_s: float | None
+    refused_s: float | None = None
     is_claiming: bool
     slots: int
     slots_taken: int
@@ -114,12 +115,7 @@ def headline(seen: Snapshot) -> str:
     if seen.running:
         oldest = max(seen.running, key=lambda task: task.age_s)
         parts.append(f"oldest {oldest.state} {span(oldest.age_s)}")
-    if seen.away_s is not None:
-        parts.append(f"control plane away for {span(seen.away_s)}")
-    elif not seen.is_reached:
-        parts.append("control plane not reached yet")
-    elif not seen.is_claiming and seen.outbox_is_writable and seen.phase == "serving":
-        parts.append("claims are stopped")
+    parts += _standing(seen)
     if not seen.outbox_is_writable:
         parts.append("the disk refuses, no claims")
     if seen.beat_age_s is not None and seen.tasks:
@@ -130,6 +126,19 @@ def headline(seen: Snapshot) -> str:
         parts.append(f"{len(seen.set_aside)} set aside")
     parts.append(f"{seen.abandoned} abandoned")
     return ", ".join(parts)
+
+
+def _standing(seen: Snapshot) -> list[str]:
+    """Say how we stand with the control plane, if not well."""
+    if seen.away_s is not None:
+        return [f"control plane away for {span(seen.away_s)}"]
+    if not seen.is_reached:
+        return ["control plane not reached yet"]
+    if seen.refused_s is not None:
+        return [f"the key is refused for {span(seen.refused_s)}, no claims"]
+    if not seen.is_claiming and seen.outbox_is_writable and seen.phase == "serving":
+        return ["claims are stopped"]
+    return []
 
 
 def span(seconds: float) -> str:

@@ -21,7 +21,10 @@ _WHY: Final = {
     "drain": "the supervisor was stopped before the routine ended",
     "not_started": "the supervisor could not start the routine",
     "agent_died": "the supervisor's process died while the routine ran",
+    "fenced": "the routine was stopped because its lease could not be proven any more",
 }
+# Of the reasons that cost nothing, the one that says "stopped here".
+_ON_THE_WIRE: Final = {"fenced": "drain"}
 
 _encoder: Final = msgspec.json.Encoder()
 
@@ -73,7 +76,9 @@ def host_died(key: tuple[int, int], reason: str, *, can_release: bool) -> TaskMe
 
 def given_back(key: tuple[int, int], reason: str, *, can_release: bool) -> TaskMessage:
     """Return what becomes of an attempt that nobody goes on with here."""
-    return released(key, reason) if can_release else failed(key, _WHY.get(reason, reason))
+    if can_release:
+        return released(key, _ON_THE_WIRE.get(reason, reason))
+    return failed(key, _WHY.get(reason, reason))
 
 
 def refused(key: tuple[int, int], code: str, sentence: str) -> TaskMessage:

@@ -73,8 +73,12 @@ def look(
         uptime_s=round(uptime_s, 1),
         phase=phase,
         is_reached=contact.is_reached,
-        away_s=None if contact.away_s is None else round(contact.away_s, 1),
-        is_claiming=phase == "serving" and contact.is_open and parts.journal.is_writable,
+        away_s=_rounded(contact.away_s),
+        refused_s=_rounded(contact.standing.refused_s),
+        is_claiming=phase == "serving"
+        and contact.is_open
+        and not contact.standing.is_refused
+        and parts.journal.is_writable,
         slots=roster.slots.total,
         slots_taken=roster.slots.held,
         tasks=[_task(each, parts.hosts.output.last(each.key), now) for each in roster.assignments.values()],
@@ -90,6 +94,10 @@ def look(
         reload_error=reload_error,
         late_loops=late_loops,
     )
+
+
+def _rounded(span_s: float | None) -> float | None:
+    return None if span_s is None else round(span_s, 1)
 
 
 def _task(assignment: Assignment, printed: Last, now: float) -> RunningTask:

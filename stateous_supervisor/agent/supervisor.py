@@ -20,6 +20,7 @@ from stateous_supervisor.agent.control_plane import ControlPlane
 from stateous_supervisor.agent.delivery import Delivery
 from stateous_supervisor.agent.duty import Duty, Orders
 from stateous_supervisor.agent.faults import Exit, Fault
+from stateous_supervisor.agent.fences import Fences
 from stateous_supervisor.agent.heartbeats import Heartbeats
 from stateous_supervisor.agent.host import HostSource
 from stateous_supervisor.agent.hosts import Hosts
@@ -35,6 +36,7 @@ from stateous_supervisor.agent.sight import Sights, look
 from stateous_supervisor.agent.slots import Slots
 from stateous_supervisor.agent.stop import Stop
 from stateous_supervisor.agent.tally import Tally
+from stateous_supervisor.agent.vigil import Vigil
 from stateous_supervisor.agent.wake import Wake
 from stateous_supervisor.link.frames import Cancel
 
@@ -88,7 +90,6 @@ class Supervisor:
             timeouts=duty.timeouts,
             confinements=duty.confinements,
         )
-        self._heartbeats = Heartbeats(control_plane, self._contact, self._roster, log, luck)
         self._claims = Claims(
             control_plane=control_plane,
             contact=self._contact,
@@ -100,8 +101,15 @@ class Supervisor:
             new_id=new_id,
         )
         self._hosts = Hosts(source, self._roster, log, luck, is_strict=duty.is_strict, changed=self._changed)
+        fences = self._fences = Fences(control_plane, self._roster, self._hosts.routines, log)
+        self._heartbeats = Heartbeats(
+            control_plane, self._contact, self._roster, log, luck=luck, fences=fences
+        )
+        self._vigil = Vigil(control_plane, self._contact, self._roster, log)
         self._contact.opened = self._journal.mended = self._roster.freed = self._changed
-        self._contact.regained = self._regained
+        self._contact.regained = self._contact.standing.accepted = self._regained
+        self._vigil.on_key = [self._claims.retry, self._contact.retry, self._heartbeats.hurry]
+        self._vigil.on_wake = [self._heartbeats.hurry]
         self._roster.held = self._heartbeats.look
         self._roster.delivered = self._delivered
         self._relay = Relay(control_plane, self._roster)
@@ -110,12 +118,8 @@ class Supervisor:
 
     def _promise_progress(self) -> None:
         """Let each loop say that it moves; the watchdog is answered while all of them do (A-55)."""
-        self._contact.promise = self.progress.of("contact")
-        self._journal.promise = self.progress.of("journal")
-        self._delivery.promise = self.progress.of("delivery")
-        self._heartbeats.promise = self.progress.of("heartbeats")
-        self._claims.promise = self.progress.of("claims")
-        self._hosts.promise = self.progress.of("hosts")
+        for name in ("contact", "journal", "delivery", "heartbeats", "claims", "hosts", "vigil"):
+            getattr(self, f"_{name}").promise = self.progress.of(name)
 
     def keep_output(self, output: Sink) -> None:
         """Have what routines print kept there (A-63)."""
@@ -153,6 +157,7 @@ class Supervisor:
         loops.start_soon(self.keep_going, "contact", self._contact.run)
         loops.start_soon(self.keep_going, "delivery", lambda: self._delivery.run(self._relay.settle))
         loops.start_soon(self.keep_going, "heartbeats", self._heartbeats.run)
+        loops.start_soon(self.keep_going, "vigil", self._vigil.run)
         self._tell_recovered()
         loops.start_soon(self._recover)
         async with anyio.create_task_group() as starting:
@@ -172,6 +177,7 @@ class Supervisor:
             supervisor=duty.identity.supervisor,
             instance=duty.identity.instance,
         )
+        self._fences.put_up(duty.fenced, duty.confinements)
         self.started.set()
         await self._recovered.wait()
         loops.start_soon(self._claim)
@@ -226,7 +232,7 @@ class Supervisor:
         await self._hosts.reload(orders.source)
         slots.total, slots.limits = orders.tasks, orders.tasks_by_state
         self._roster.timeouts = orders.timeouts
-        self._roster.confinements = orders.confinements
+        self._fences.put_up(orders.fenced, orders.confinements)
         self._drain_timeout_s = orders.drain_timeout_s
         self._contact.compare_anew()
         if before != (set(self.states), slots.total, slots.limits):
@@ -247,14 +253,7 @@ class Supervisor:
         """Return how the agent is now. Waits for nothing (A-57)."""
         return look(
             self._duty,
-            Sights(
-                roster=self._roster,
-                hosts=self._hosts,
-                contact=self._contact,
-                heartbeats=self._heartbeats,
-                delivery=self._delivery,
-                journal=self._journal,
-            ),
+            Sights(self._roster, self._hosts, self._contact, self._heartbeats, self._delivery, self._journal),
             phase=self._phase,
             uptime_s=anyio.current_time() - self._started_at,
             reload_error=self.reload_error,
@@ -282,6 +281,7 @@ class Supervisor:
     async def _claim(self) -> None:
         found = self._outbox.found
         old = [] if found.is_copied else found.claims
+        self._fences.measure()
         try:
             await self.keep_going("claims", lambda: self._claims.run(old))
         finally:
@@ -307,7 +307,7 @@ class Supervisor:
 
     def _regained(self) -> None:
         self._claims.retry()
-        self._delivery.hurry()
+        self._delivery.retry()
 
     def _delivered(self) -> None:
         self._claims.look_again()

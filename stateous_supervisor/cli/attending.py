@@ -173,6 +173,7 @@ def orders_of(config: Config, source: HostSource) -> Orders:
         tasks_by_state={s: r.tasks for s, r in config.routines.items() if r.tasks is not None},
         timeouts={s: r.timeout_s for s, r in config.routines.items()},
         confinements={s: r.confinement for s, r in config.routines.items()},
+        fenced=config.fenced,
         drain_timeout_s=config.drain_timeout_s,
     )
 

@@ -126,6 +126,7 @@ def duty_of(config: Config, *, is_strict: bool) -> Duty:
         tasks_by_state={s: r.tasks for s, r in config.routines.items() if r.tasks is not None},
         timeouts={s: r.timeout_s for s, r in config.routines.items()},
         confinements={s: r.confinement for s, r in config.routines.items()},
+        fenced=config.fenced,
         drain_timeout_s=config.drain_timeout_s,
         checksum=lambda: folders.checksum_of(config.folder),
         reliance=lambda: folders.reliance_of(config.folder),

@@ -57,6 +57,8 @@ def _reach(seen: Snapshot) -> str:
         return f"away for {span(seen.away_s)}"
     if not seen.is_reached:
         return "not reached yet"
+    if seen.refused_s is not None:
+        return f"reached, refuses the key for {span(seen.refused_s)}; what runs goes on, claims are stopped"
     return "reached" if seen.is_claiming else "reached, claims are stopped"
 
 

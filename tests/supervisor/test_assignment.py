@@ -21,6 +21,7 @@ from stateous_supervisor.agent.assignment import (
     Doubted,
     Drop,
     Effect,
+    Fenced,
     Free,
     GivenBack,
     Happening,
@@ -34,6 +35,7 @@ from stateous_supervisor.agent.assignment import (
     Phase,
     Renewed,
     Send,
+    Slept,
     Tell,
     advance,
 )
@@ -45,6 +47,8 @@ HAPPENINGS: dict[str, Happening] = {
     "parked": Parked("ask"),
     "renewed": Renewed(99.0),
     "doubted": Doubted(),
+    "slept": Slept(60.0),
+    "fenced": Fenced(can_release=True),
     "kept": Kept(),
     "delivered": Delivered(),
     "declined": Declined(code="invalid_payload", sentence="no"),
@@ -68,6 +72,17 @@ EXPECTED = {
     ("running", "doubted"): ("running", ["Tell"]),
     ("running", "host_died"): ("keeping", ["Keep"]),
     ("running", "given_back"): ("keeping", ["Keep"]),
+    ("starting", "slept"): ("starting", NOTHING),
+    ("running", "slept"): ("running", NOTHING),
+    ("keeping", "slept"): ("keeping", NOTHING),
+    ("reporting", "slept"): ("reporting", NOTHING),
+    ("starting", "fenced"): ("starting", ["Cancel", "Tell"]),
+    ("running", "fenced"): ("running", ["Cancel", "Tell"]),
+    ("starting", "parked"): ("parked", ["Drop", "Free", "Tell"]),
+    ("running", "parked"): ("parked", ["Drop", "Free", "Tell"]),
+    ("parked", "outcome"): ("over", ["Close"]),
+    ("parked", "host_died"): ("over", ["Close"]),
+    ("parked", "given_back"): ("over", ["Close"]),
     ("cancelling", "outcome"): ("over", ["Close"]),
     ("cancelling", "host_died"): ("over", ["Close"]),
     ("cancelling", "given_back"): ("over", ["Close"]),
@@ -252,7 +267,9 @@ class AssignmentLife(RuleBasedStateMachine):
         self.now += 1.0
         self.assignment, effects = advance(self.assignment, happening, self.now)
         self.effects += effects
-        if self.let_go_at is None and any(isinstance(effect, Cancel) for effect in effects):
+        # A fence stops the routine, and waits for its end before anything is let go.
+        let_go = [effect for effect in effects if isinstance(effect, Cancel) and effect.cause != "fenced"]
+        if self.let_go_at is None and let_go:
             self.let_go_at = len(self.effects)
         if self.over_at is None and self.assignment.phase is Phase.OVER:
             self.over_at = len(self.effects)
@@ -296,3 +313,34 @@ class AssignmentLife(RuleBasedStateMachine):
 
 AssignmentLife.TestCase.settings = settings(max_examples=200, stateful_step_count=20, deadline=None)
 TestAssignmentLife = AssignmentLife.TestCase
+
+
+def test_a_sleep_of_the_box_is_taken_off_the_lease_a_33() -> None:
+    slept, effects = advance(at(Phase.RUNNING), Slept(60.0), 5.0)
+
+    assert (slept.trusted_until, effects) == (-50.0, ())
+    assert advance(slept, Renewed(100.0), 6.0)[0].trusted_until == 100.0
+
+
+@pytest.mark.parametrize(
+    ("can_release", "outcome", "reason"), [(True, "released", "drain"), (False, "failed", None)]
+)
+def test_a_fenced_routine_that_was_stopped_is_given_back_a_32(
+    can_release: bool, outcome: str, reason: str | None
+) -> None:
+    fenced, effects = advance(at(Phase.RUNNING), Fenced(can_release=can_release), 5.0)
+    again, none = advance(fenced, Fenced(can_release=can_release), 6.0)
+    dropped = Outcome(task=1, attempt=1, outcome="failed", is_dropped=True)
+    _, kept = advance(again, dropped, 7.0)
+
+    assert [effects[0], none] == [Cancel("fenced"), ()]
+    (keep,) = [effect for effect in kept if isinstance(effect, Keep)]
+    assert (keep.report.outcome, keep.report.reason) == (outcome, reason)
+
+
+def test_what_a_fenced_routine_still_ended_with_is_reported_a_32() -> None:
+    fenced, _ = advance(at(Phase.RUNNING), Fenced(can_release=True), 5.0)
+    _, (keep,) = advance(fenced, Outcome(task=1, attempt=1, outcome="event", event="made"), 6.0)
+
+    assert isinstance(keep, Keep)
+    assert (keep.report.outcome, keep.report.event) == ("event", "made")
