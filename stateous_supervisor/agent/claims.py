@@ -136,18 +136,16 @@ class Claims:
             except Refused as error:
                 await self._find_refused(lane, room, error)
             else:
-                now = anyio.current_time()
-                if not got and now - begun_at < AGAIN_S:  # who does not wait, or waits no more, is polled
-                    await lane.wake.wait(now + cadence.poll_s(self._luck.random()))
+                if not got:  # who does not wait, or waits no more, is polled
+                    await lane.wake.wait(begun_at + cadence.poll_s(self._luck.random()))
 
     async def _pause(self, lane: Lane, error: Unanswered) -> None:
         lane.failures += 1
         if isinstance(error, PeerViolation):
             await self._count_violation(lane, error)
+        wait_s = cadence.backoff_s(lane.failures, self._luck.random(), asked_s=error.asked_s)
         if isinstance(error, Denied):
             wait_s = cadence.denied_s(lane.failures, self._luck.random())
-        else:
-            wait_s = cadence.backoff_s(lane.failures, self._luck.random(), asked_s=error.asked_s)
         self._contact.missed(error, wait_s)
         until = anyio.current_time() + wait_s
         await anyio.sleep(cadence.asked_wait_s(error.asked_s))
@@ -162,9 +160,10 @@ class Claims:
         self._log.tell("claim.abandoned", request=request, error=error.sentence)
         await self._give_up(request)
 
-    async def _sleep(self, lane: Lane, wait_s: float) -> None:
-        """Sleep through rings of slots: they are no reason to hurry a control plane that does not answer."""
-        await lane.again.wait(anyio.current_time() + wait_s)
+    async def _back_off(self, lane: Lane) -> None:
+        """Sleep through rings of slots: they are no reason to hurry a control plane that refuses."""
+        lane.failures += 1
+        await lane.again.wait(anyio.current_time() + cadence.backoff_s(lane.failures, self._luck.random()))
 
     # The second claim, which never waits.
 
@@ -184,7 +183,7 @@ class Claims:
                 lane.wake.ring()
                 continue
             room = self._room(self._open_states(), self._lead.promised)
-            if room.total == 0 or not self._may_claim() or self._contact.standing.is_refused:
+            if room.total == 0 or not self._may_claim() or self._contact.is_refused:
                 continue
             if room.by_state.keys() <= self._lead.promised.by_state.keys():
                 await anyio.sleep_until(quiet_until)
@@ -202,8 +201,7 @@ class Claims:
         except Unanswered as error:
             await self._pause(lane, error)
         except Refused:
-            lane.failures += 1  # the first claim finds out which state it is
-            await self._sleep(lane, cadence.backoff_s(lane.failures, self._luck.random()))
+            await self._back_off(lane)  # the first claim finds out which state it is
         return False
 
     # One claim.
@@ -280,8 +278,7 @@ class Claims:
         return request
 
     def _may_claim(self) -> bool:
-        held = (a for a in self._roster.assignments.values() if a.phase not in LET_GO)
-        if self._contact.standing.is_refused and any(held):
+        if self._contact.is_refused and any(a.phase not in LET_GO for a in self._roster.assignments.values()):
             return False  # the heartbeats ask whether our key is accepted
         return self._contact.is_open and self._journal.is_writable and self._roster.is_ready
 
@@ -309,8 +306,7 @@ class Claims:
             if not await self._probe(lane, state):
                 return
         if not any(state in self._barred for state in states):
-            lane.failures += 1
-            await self._sleep(lane, cadence.backoff_s(lane.failures, self._luck.random()))
+            await self._back_off(lane)
 
     async def _probe_barred(self, lane: Lane) -> float:
         """Ask again for barred states whose time has come; return when the next one's comes."""

@@ -75,6 +75,11 @@ class Contact:
         return self._terms.is_set()
 
     @property
+    def is_refused(self) -> bool:
+        """Whether our key is refused (A-51)."""
+        return self.standing.is_refused
+
+    @property
     def away_s(self) -> float | None:
         """For how long nobody has answered; None while somebody does."""
         return None if self._down_since is None else anyio.current_time() - self._down_since
