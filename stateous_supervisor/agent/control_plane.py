@@ -99,6 +99,10 @@ class _Ids(msgspec.Struct):
     attempt: int = 0
 
 
+class _Moved(msgspec.Struct):
+    token: str
+
+
 class _Note(msgspec.Struct):
     text: str
     attempt: int
@@ -116,6 +120,7 @@ _grants: Final = msgspec.json.Decoder(_Grants)
 _ids: Final = msgspec.json.Decoder(_Ids)
 _results: Final = msgspec.json.Decoder(_Results)
 _beat: Final = msgspec.json.Decoder(HeartbeatAnswer)
+_moved: Final = msgspec.json.Decoder(_Moved)
 _health: Final = msgspec.json.Decoder(Health)
 _refusal: Final = msgspec.json.Decoder(Refusal)
 _BRACKETS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
@@ -172,7 +177,7 @@ class ControlPlane:
             return []
         _accepted(answer)
         if request.max is None:
-            return [_granted(Raw(answer.body))]
+            return [_only_grant(answer)]
         return [_granted(raw) for raw in _read(_grants, answer).tasks]
 
     async def beat(
@@ -204,15 +209,15 @@ class ControlPlane:
         """Deliver one message with the baseline's own call for its kind."""
         task, attempt = message.task, message.attempt
         if message.kind == "note":
-            await self._put("POST", f"/tasks/{task}/note", _Note(text=message.text or "", attempt=attempt))
+            await self._store("POST", f"/tasks/{task}/note", _Note(text=message.text or "", attempt=attempt))
         elif message.kind == "memory":
             value = message.value if isinstance(message.value, Raw) else Raw(b"null")
             memory = _Memory(key=message.key or "", value=value, attempt=attempt)
-            await self._put("PUT", f"/tasks/{task}/memory", memory)
+            await self._store("PUT", f"/tasks/{task}/memory", memory)
         else:
             instance = identity.instance if self.terms.is_extended else None
             report = reports.alone(message, identity.supervisor, instance)
-            await self._put("POST", f"/tasks/{task}/report", report)
+            _read(_moved, await self._put("POST", f"/tasks/{task}/report", report))
 
     async def ask(self, identity: Identity, kind: str, task: int, body: bytes) -> Result:
         """Make a routine's call as a request of its own (`calls.ROWS`); `body` is what `calls.body_of` made."""
@@ -224,9 +229,16 @@ class ControlPlane:
         value = Raw(answer.body) if calls.is_alone(kind) else standing.value
         return Result(answer.status, value=value, pause=standing.pause, parked=standing.is_parked)
 
-    async def _put(self, method: str, path: str, message: msgspec.Struct) -> None:
-        body = _encode(message)
-        _accepted(await self._client.call(method, path, body, deadline_s=CALL_S, bytes_max=ANSWER_BYTES_MAX))
+    async def _store(self, method: str, path: str, message: msgspec.Struct) -> None:
+        answer = await self._put(method, path, message)
+        if answer.status != 204:
+            raise PeerViolation(f"an answer {answer.status} where 204 is agreed; a proxy may have sent it")
+
+    async def _put(self, method: str, path: str, message: msgspec.Struct) -> Answer:
+        answer = await self._client.call(
+            method, path, _encode(message), deadline_s=CALL_S, bytes_max=ANSWER_BYTES_MAX
+        )
+        return _accepted(answer)
 
 
 def _accepted(answer: Answer) -> Answer:
@@ -276,6 +288,14 @@ def _granted(raw: Raw) -> Granted | BadGrant:
     if is_deeper(raw, limits.DEPTH_MAX + 1):
         return _bad(raw, f"the grant is nested more than {limits.DEPTH_MAX} deep")
     return Granted(grant, raw)
+
+
+def _only_grant(answer: Answer) -> Granted | BadGrant:
+    """Return the grant that is the whole answer; what names no attempt is none, and the claim has no answer (A-11)."""
+    found = _granted(Raw(answer.body))
+    if isinstance(found, BadGrant) and found.task == 0:
+        raise PeerViolation(f"an answer {answer.status} that is no grant: {found.sentence}")
+    return found
 
 
 def _bad(raw: Raw, sentence: str) -> BadGrant:

@@ -153,6 +153,26 @@ def test_with_max_the_answer_is_a_list() -> None:
     assert [g.grant.task for g in grants if isinstance(g, Granted)] == [1, 2]
 
 
+@pytest.mark.parametrize("body", [[], 3, None, {"tasks": 5}, {"task": "one", "attempt": 1}])
+def test_what_names_no_attempt_is_no_answer_to_a_single_claim_a_11(body: Any) -> None:
+    with pytest.raises(PeerViolation, match="no grant"):
+        claim(Peer(200, body))
+
+
+@pytest.mark.parametrize(
+    ("message", "body"),
+    [
+        (TaskMessage(task=1, attempt=1, kind="report", outcome="waiting"), []),
+        (TaskMessage(task=1, attempt=1, kind="report", outcome="waiting"), {"tasks": 5}),
+        (TaskMessage(task=1, attempt=1, kind="note", text="x"), {}),
+        (TaskMessage(task=1, attempt=1, kind="memory", key="k", value=Raw(b"1")), 3),
+    ],
+)
+def test_what_is_not_agreed_is_no_answer_to_a_single_message_a_53(message: TaskMessage, body: Any) -> None:
+    with pytest.raises(PeerViolation):
+        Peer(200, body).ask(lambda cp: cp.tell_one(BOX, message))
+
+
 def test_a_grant_goes_on_as_the_text_it_came_as() -> None:
     text = b'{"tasks":[{"task":1,"token":"t","state":"s","visit":1,"attempt":1,"context":{"a":1.0},"memory":{},"new":1}]}'
 
@@ -267,7 +287,7 @@ def test_a_wrong_number_of_results_counts_as_not_answered_a_53() -> None:
 def test_on_the_baseline_each_kind_has_its_own_call(
     message: TaskMessage, method: str, path: str, body: Any
 ) -> None:
-    peer = Peer(204, b"")
+    peer = Peer(200, {"token": "t"}) if message.kind == "report" else Peer(204, b"")
 
     peer.ask(lambda cp: cp.tell_one(BOX, message))
 
