@@ -178,13 +178,14 @@ class _Port:
 
     def call(self, kind: str, body: bytes) -> Future[Reply]:
         call: Future[Reply] = Future()
-        if self.is_lost:
-            call.set_exception(AttemptLost("the attempt is lost: attempt_over"))
-        elif self.is_parked:
-            call.set_exception(Parked("this attempt has parked its task already"))
-        else:
-            call.set_result(self._reply(kind, body))
+        call.set_result(self._reply(kind, body))
         return call
+
+    def check_held(self) -> None:
+        if self.is_lost:
+            raise AttemptLost("the attempt is lost: attempt_over")
+        if self.is_parked:
+            raise Parked("this attempt has parked its task already")
 
     def is_pausing(self) -> bool:
         return False

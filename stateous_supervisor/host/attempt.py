@@ -183,6 +183,10 @@ class Attempt:
     def context_model(self) -> Any:
         return self.routine.context_model()
 
+    def check_held(self) -> None:
+        if not self._counts():
+            raise self._ending()
+
     def _ending(self) -> BaseException:
         if self.stop is not None and self.stop.cause == PARKED:
             return Parked("this attempt has parked its task already")

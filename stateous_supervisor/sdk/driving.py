@@ -25,6 +25,7 @@ class Caller(Protocol):
     """What brings calls to the control plane and knows whether the attempt still counts.
 
     `call` returns at once. The future gets a `Reply`, or raises what ends the routine: `Parked`, `AttemptLost`.
+    `check_held` raises the same where the attempt is over already, so that nothing is begun any more (DX-06, S2-49).
     `works` counts steps under way, which a lost attempt may still finish.
     """
 
@@ -32,6 +33,7 @@ class Caller(Protocol):
 
     def call(self, kind: str, body: bytes) -> Future[Reply]: ...
     def is_pausing(self) -> bool: ...
+    def check_held(self) -> None: ...
 
 
 def step_key() -> str:
@@ -44,7 +46,7 @@ def step_key() -> str:
 
 def drive(course: Course[T], replay: Replay, caller: Caller) -> T:
     """Follow a course in this thread, and return what it returns."""
-    _check_outside()
+    _check(caller)
     got: Any = None
     error: BaseException | None = None
     try:
@@ -63,7 +65,7 @@ def drive(course: Course[T], replay: Replay, caller: Caller) -> T:
 
 async def drive_async(course: Course[T], replay: Replay, caller: Caller) -> T:
     """Follow a course on the running loop, and return what it returns."""
-    _check_outside()
+    _check(caller)
     got: Any = None
     error: BaseException | None = None
     try:
@@ -105,6 +107,7 @@ async def _granted_async(wish: Wish, replay: Replay, caller: Caller) -> Any:
 
 
 def _worked(work: Work, caller: Caller) -> Any:
+    caller.check_held()
     before = _step.set(work)
     caller.works += 1
     try:
@@ -122,6 +125,7 @@ def _worked(work: Work, caller: Caller) -> Any:
 
 
 async def _worked_async(work: Work, caller: Caller) -> Any:
+    caller.check_held()
     before = _step.set(work)
     caller.works += 1
     try:
@@ -136,7 +140,8 @@ async def _value(made: Awaitable[T]) -> T:
     return await made
 
 
-def _check_outside() -> None:
+def _check(caller: Caller) -> None:
+    caller.check_held()
     step = _step.get()
     if step is not None:
         raise RuntimeError(

@@ -66,9 +66,9 @@ PURE = [
         )
     ),
     "stateous_supervisor/scaffold/schemas.py",
-    "stateous_supervisor/scaffold/stubs.py",
     "stateous_supervisor/sdk/durable.py",
     "stateous_supervisor/sdk/replay.py",
+    "stateous_supervisor/scaffold/stubs.py",
     "stateous_supervisor/demo/story.py",
     "stateous_supervisor/doctor/facts.py",
     "stateous_supervisor/doctor/findings.py",

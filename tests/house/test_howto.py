@@ -18,11 +18,14 @@ from stateous_supervisor.sdk.marks import mark_of
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*/*.md"))
-ROUTINES = re.findall(
-    r"^```python\n(.*?)^```$",
-    (DOCS / "how-to" / "write-a-routine.md").read_text("utf-8"),
-    re.MULTILINE | re.DOTALL,
-)
+ROUTINES = [
+    block
+    for page in ("write-a-routine.md", "ask-people.md")
+    for block in re.findall(
+        r"^```python\n(.*?)^```$", (DOCS / "how-to" / page).read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
+    if "@on_state" in block
+]
 
 
 @pytest.fixture

@@ -35,6 +35,36 @@ async def loop(ctx):
     {body}
     return events.made(Made(size=ctx["size"]))
 """
+ASKING = """
+size = ctx.step("build", lambda: wrote(ctx, "build") or [ctx["size"]])
+mode = ctx["gate"]
+answer = None
+try:
+    if mode == "loop":
+        while (answer := ctx.ask("number", ttl="2h")) < 0:
+            pass
+    elif mode == "retried":
+        for attempt in tenacity.Retrying(stop=tenacity.stop_after_attempt(3)):
+            with attempt:
+                wrote(ctx, "try")
+                answer = ctx.ask("go", ttl="2h")
+    elif mode == "swallowed":
+        try:
+            answer = ctx.ask("go", ttl="2h")
+        except BaseException as error:
+            wrote(ctx, type(error).__name__)
+            try:
+                ctx.step("after", lambda: wrote(ctx, "after"))
+            except BaseException as refused:
+                wrote(ctx, "again " + type(refused).__name__)
+    else:
+        answer = ctx.ask("approve", {"size": size}, choices=["yes", "no"], ttl="2h", remind="30m")
+except Exception:
+    wrote(ctx, "caught")
+finally:
+    wrote(ctx, "unwound")
+wrote(ctx, "went on", answer=answer, size=size)
+"""
 # Calls that are awaited in `async def` and plain in `def`.
 SUSPENDING = ("ctx.ask(", "ctx.step(", "ctx.checkpoint(", "waiting(ctx)")
 
@@ -112,3 +142,13 @@ def answer(plane: ControlPlaneClient, question: Any, value: Any) -> None:
     """Answer a question as a person's program would."""
     body = {"answer": value, "expected_generation": question["generation"]}
     plane.http.post(f"/questions/{question['question']}/answer", json=body).raise_for_status()
+
+
+def phases(folder: Path, token: str) -> list[tuple[int, str]]:
+    """What the asking routine wrote down, without what the state after it did."""
+    found = folders.phases(folder, token)
+    return found[:-1] if found and found[-1] == (1, "begin") and len(found) > 1 else found
+
+
+def answer_question(plane: ControlPlaneClient, token: str, value: object) -> None:
+    answer(plane, open_question(plane, token), value)

@@ -193,9 +193,15 @@ def test_checkpoints_of_many_routines_go_out_together_and_tell_of_a_pause() -> N
                 {"task": 2, "status": 200, "value": 2, "pause": True},
             ]
         }
-        world.fake.faults.append(Fault("POST /tasks/messages", status=200, body=json.dumps(results).encode()))
+        messages = "POST /tasks/messages"
+        world.fake.faults += [
+            Fault(messages, delay_s=5.0),
+            Fault(messages, status=200, body=json.dumps(results).encode()),
+        ]
         async with world.agent(hosts):
             await until(lambda: hosts.all and len(hosts.last.scopes) == 2)
+            hosts.last.say(Noted(text="a request that is out for a while", **KEY))
+            await until(lambda: world.out["/tasks/messages"])
             said = {"step": "a", "occurrence": 1, "version": 1, "value": 1}
             other = Call(id=9, task=2, attempt=1, call="checkpoint", body=Raw(json.dumps(said).encode()))
             hosts.last.say(call("checkpoint", id=4, **said), other)
@@ -204,8 +210,8 @@ def test_checkpoints_of_many_routines_go_out_together_and_tell_of_a_pause() -> N
             one, two = answers(hosts)
             assert (one.id, one.task, bytes(one.body), one.is_pausing) == (4, 1, b'{"n": 1.0}', False)
             assert (two.id, two.task, bytes(two.body), two.is_pausing) == (9, 2, b"2", True)
-            (heard,) = world.heard("/tasks/messages")
-            assert [m["kind"] for m in json.loads(heard.body)["messages"]] == ["checkpoint", "checkpoint"]
+            together = json.loads(world.heard("/tasks/messages")[-1].body)["messages"]
+            assert [message["kind"] for message in together] == ["checkpoint", "checkpoint"]
 
     simulate(main, features=DURABLE)
 

@@ -14,7 +14,7 @@ from msgspec import Raw
 from stateous_contract.messages import GivenAnswer, PassedStep
 from supervisor.sdk.ports import Recorder, grant
 
-from stateous_supervisor import AsyncContext, Context
+from stateous_supervisor import AsyncContext, AttemptLost, Context
 from stateous_supervisor.sdk.durable import Reply
 
 Plain = Callable[[Context[Any]], Any]
@@ -44,6 +44,10 @@ class Plane(Recorder):
         else:
             call.set_result(getattr(self, kind)(body))
         return call
+
+    def check_held(self) -> None:
+        if self.cause is not None:
+            raise AttemptLost(self.cause)
 
     def is_pausing(self) -> bool:
         return self.pauses > 0

@@ -10,7 +10,7 @@ from msgspec import Raw
 from stateous_contract.messages import PassedStep
 from supervisor.sdk.planes import BOTH, Plane, attempt, both
 
-from stateous_supervisor import AsyncContext
+from stateous_supervisor import AsyncContext, AttemptLost
 
 VALUES = [None, False, 0, "", [], {"ü": [1, {"x": None}]}, 2**70, 1.5, "😀"]
 
@@ -184,3 +184,14 @@ def test_what_did_not_fit_the_grant_is_read_once(is_async: bool) -> None:
 
     assert got == [0, 1, 2, 3, 4]
     assert [body["after"] for kind, body in plane.heard] == [1, 3]
+
+
+@BOTH
+def test_no_step_begins_once_the_attempt_is_lost_s2_49(is_async: bool) -> None:
+    plane, ran = Plane(), []
+    plane.cause = "cancelled"
+
+    with pytest.raises(AttemptLost):
+        both(plane, "a", lambda: ran.append(1), is_async=is_async)
+
+    assert ran == []
