@@ -232,16 +232,28 @@ async def test_a_due_timer_moves_its_token_and_fires_once(database: str) -> None
     assert kinds.count("timer_fired") == 1
 
 
-async def test_the_database_alone_says_what_time_it_is(database: str, monkeypatch) -> None:
-    """S1-86, S1-88: a control plane whose clock is wrong by an hour ends no lease and fires no timer early."""
+@pytest.mark.parametrize("off_s", [-3600.0, 3600.0])
+async def test_the_database_alone_says_what_time_it_is(database: str, monkeypatch, off_s: float) -> None:
+    """S1-86, S1-88: with a clock that is wrong by an hour what is due ends, and nothing else."""
     import time
 
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() + off_s)
     async with plane(database) as one:
-        await queue(database, 1)
-        await one.claim(ask("coding"))
-        monkeypatch.setattr(time, "time", lambda: 4_000_000_000.0)
+        await queue(database, 4)
+        await one.claim(ask("coding", max=2))
+        await sql(database, "UPDATE leases SET until = now() - interval '1 second' WHERE task_id = 1")
+        for task, minutes in ((3, -1), (4, 30)):
+            expires = (
+                f"UPDATE tasks SET expires_at = now() + {minutes} * interval '1 minute' WHERE id = {task}"
+            )
+            await sql(database, expires)
         await one._sweep.sweep()
-    assert (await sql(database, "SELECT count(*) AS n FROM leases"))[0]["n"] == 1
+    assert [row["task_id"] for row in await sql(database, "SELECT task_id FROM leases")] == [2]
+    states = [
+        row["current_state"] for row in await sql(database, "SELECT current_state FROM tasks ORDER BY id")
+    ]
+    assert states == ["pending", "running", "expired", "pending"]
 
 
 async def test_a_control_plane_killed_in_mid_transaction_leaves_the_old_state(database: str) -> None:
