@@ -8,6 +8,7 @@ from typing import Final
 import anyio
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+MEANINGLESS: Final = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
 
 
 class Stop:
@@ -27,7 +28,8 @@ class Stop:
 
 
 async def listen(stop: Stop) -> None:
-    """Turn signals into requests, for ever."""
-    with anyio.open_signal_receiver(*SIGNALS) as signals:
+    """Turn signals into requests, for ever. Those that mean nothing here, and would end a process, do nothing."""
+    with anyio.open_signal_receiver(*SIGNALS, *MEANINGLESS) as signals:
         async for number in signals:
-            stop.ask(signal.Signals(number).name)
+            if number in SIGNALS:
+                stop.ask(signal.Signals(number).name)

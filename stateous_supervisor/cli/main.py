@@ -92,17 +92,28 @@ def _add(app: typer.Typer, name: str, module: ModuleType) -> None:
 
 def main() -> None:
     """Run the command of this process and end with its exit code."""
+    _open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))
 
 
+def _open_what_is_closed() -> None:
+    """Keep the standard descriptors from being taken by a file of ours (BH-033)."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; return its exit code."""
     try:
         code = _run(arguments)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it is where a shell closed it: `>&-`
+            sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read has seen enough; the interpreter must not flush once more at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -22,8 +22,8 @@ from stateous_supervisor.host.outcomes import failed
 from stateous_supervisor.host.pipes import DRAIN_READS_MAX, OutputPipe, line_of
 from stateous_supervisor.link.frames import (
     FRAME_BYTES_MAX,
-    Call,
     Began,
+    Call,
     Frame,
     Logged,
     Noted,

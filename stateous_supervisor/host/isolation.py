@@ -54,7 +54,7 @@ class Isolation:
         self._skip = skip
         self._environment = environment
         self._python = sys.executable
-        self._cwd = Path.cwd()
+        self._cwd = _working_folder()
         self._speaker = speaker
         self._selector = selectors.DefaultSelector()
         self._commands: deque[Command] = deque()
@@ -272,6 +272,14 @@ class _Nursery:
         self.unpacker: Unpacker[Ready] = Unpacker(Ready | Hatch)
         self.is_ready = False
         self.ready_by = ready_by
+
+
+def _working_folder() -> Path:
+    """Return where this process stands; the root where somebody deleted that (BH-033)."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return Path("/")
 
 
 def _unset(_attempt: Attempt, _outcome: Outcome) -> None:

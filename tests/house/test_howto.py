@@ -80,3 +80,17 @@ def test_the_configuration_of_the_page_is_read() -> None:
     block = re.findall(r"^```yaml\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)[0]
 
     assert {*read(block).value} == {"url", "tasks", "drain_timeout", "token_file"}
+
+
+def test_every_fault_of_the_failure_model_names_a_test_that_is_there() -> None:
+    page = (DOCS / "explanation" / "failure-model.md").read_text("utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| ") and line.count("|") == 6][1:]
+    texts = "".join(file.read_text("utf-8") for file in (ROOT / "tests").rglob("test_*.py"))
+
+    assert len(rows) >= 20
+    for row in rows:
+        shown_by = re.findall(r"`([^`]+)`", row.split("|")[5])
+        assert shown_by, row
+        for name in shown_by:
+            is_there = (ROOT / "tests" / name).is_file() if name.endswith(".py") else f"def {name}(" in texts
+            assert is_there, f"{name} is no test; it stands in: {row}"
