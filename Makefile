@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check docs prove bench
+.PHONY: help demo test check docs prove simulate bench
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -33,6 +33,11 @@ docs: $(READY) ## Write anew the pages that are written from tables and tests
 
 prove: $(READY) ## Run the long counts
 	$(BIN)/pytest -m prove --timeout 3600
+
+HOURS := 1000
+simulate: $(READY) ## Simulate HOURS=… of an agent's life among faults, or exactly the life of one SEED=…
+	@PYTHONPATH=tests:contract exec $(BIN)/python -m simulation --hours $(HOURS) \
+	  $(if $(FIRST),--first $(FIRST)) $(if $(SEED),--seed $(SEED)) $(if $(BASELINE),--baseline)
 
 bench: $(READY) ## Measure speed on this machine, beside the published package where it can be installed
 	@$(BIN)/python benchmarks/peer.py

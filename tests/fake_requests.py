@@ -185,6 +185,10 @@ class Requests(Lives):
 
     # Work.
 
+    def look_s(self) -> float:
+        """Return how soon a waiting claim looks at the clock again, where nothing changes."""
+        return 0.25
+
     def _holder(self, body: Json) -> tuple[str, str | None]:
         supervisor, instance = body.get("supervisor"), body.get("instance")
         is_name = isinstance(supervisor, str) and 1 <= len(supervisor) <= limits.SUPERVISOR_CHARS_MAX
@@ -276,7 +280,7 @@ class Requests(Lives):
             while not granted and not leaves.is_set() and not self.stopping and anyio.current_time() < end:
                 granted = self._picked(body, holder)
                 changed = self._changed
-                with anyio.move_on_after(0 if granted else min(end - anyio.current_time(), 0.25)):
+                with anyio.move_on_after(0 if granted else min(end - anyio.current_time(), self.look_s())):
                     await changed.wait()
                 self.tick()
             group.cancel_scope.cancel()

@@ -1,0 +1,46 @@
+"""Agents with a fault put in on purpose: each breaks a rule that the simulation must find."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stateous_supervisor.agent.supervisor import Supervisor
+
+from .host import ModelHosts
+
+
+def beats_on_the_routines_loop(supervisor: Supervisor, hosts: ModelHosts) -> None:
+    """Heartbeats run where the routines run: one that holds the loop holds them up (A-28)."""
+    beat_all = supervisor._heartbeats._beat_all
+
+    async def after_the_routines() -> float:
+        for host in list(hosts.live):
+            await host.loop_free()
+        return await beat_all()
+
+    supervisor._heartbeats._beat_all = after_the_routines  # type: ignore[method-assign]
+
+
+def a_new_id_for_each_try(supervisor: Supervisor, _: ModelHosts) -> None:
+    """A claim without an answer is sent again under another id (A-11)."""
+    pause = supervisor._claims._pause
+
+    async def forgetting(lane: Any, error: Any) -> None:
+        await pause(lane, error)
+        lane.request = None
+
+    supervisor._claims._pause = forgetting  # type: ignore[method-assign]
+
+
+def sent_before_it_is_on_disk(supervisor: Supervisor, _: ModelHosts) -> None:
+    """A report goes out while it is being written (A-35)."""
+    roster = supervisor._roster
+    write = roster._keeping.write
+
+    def hastily(assignment: Any, kind: str, body: bytes) -> Any:
+        envelope = write(assignment, kind, body)
+        if kind == "report":
+            supervisor._delivery.put(envelope)
+        return envelope
+
+    roster._keeping.write = hastily  # type: ignore[method-assign]
