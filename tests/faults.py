@@ -43,13 +43,16 @@ class FaultProxy:
     upstream: str
     idle_s: float = 60.0
     body_bytes_max: int | None = None
+    address: str = "127.0.0.1"
+    port: int = 0
     rules: list[Rule] = field(default_factory=list)
     heard: list[tuple[float, int, str, bytes]] = field(default_factory=list)
     is_down: bool = False
 
     def __enter__(self) -> Self:
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._listener = socket.create_server((self.address, self.port))
+        self.port = self._listener.getsockname()[1]
+        self.url = f"http://{self.address}:{self.port}"
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._numbers = 0
