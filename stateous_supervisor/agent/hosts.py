@@ -279,7 +279,7 @@ class Hosts:
         """Warn when this host hangs, for as long as it is there (A-22)."""
 
         def changed() -> None:
-            if not line.is_retired:
+            if not line.is_retired and line.host is host:
                 self._roster.paused = stalls.paused
                 self._changed()
 

@@ -88,8 +88,10 @@ class Stalls:
         if self._host.has_pulse:
             # Work may have come to it already, and silenced it before its first pulse.
             self._heard_at = self._heard_at or anyio.current_time()
-        while is_there():
+        while True:
             await self._until_late()
+            if not is_there():
+                break  # its silence means nothing: it is gone
             now = anyio.current_time()
             heard_at = self._heard_at
             if heard_at is None or now - heard_at < SILENT_S:

@@ -22,7 +22,7 @@ from supervisor.doubles import (
 from stateous_supervisor.agent.assignment import Identity
 from stateous_supervisor.agent.faults import Exit, Fault
 from stateous_supervisor.agent.host import HostUnusable
-from stateous_supervisor.link.frames import BrokenFile, Outcome
+from stateous_supervisor.link.frames import BrokenFile, Outcome, Pulse
 
 EXTENDED = ("wait", "batch", "release")
 BASELINE: tuple[str, ...] = ()
@@ -231,5 +231,24 @@ def test_later_it_is_tried_again_a_25() -> None:
             hosts.unusable = None
             world.start_tokens(1, prefix="u")
             await until(lambda: completed(world) == 2, 60.0)
+
+    simulate(main)
+
+
+def test_the_silence_of_a_host_that_died_pauses_nothing_a_22() -> None:
+    """Its successor lives, and gets work."""
+
+    async def main(world: World) -> None:
+        hosts = ScriptedHosts({"plain": lambda _: DONE})
+        hosts.facts["has_pulse"] = True
+
+        async with world.agent(hosts) as agent:
+            await until(lambda: hosts.all)
+            await anyio.sleep(1.0)
+            hosts.last.die()
+            for _ in range(20):
+                await anyio.sleep(0.3)
+                hosts.last.say(Pulse(loop_lag_s=0.0))
+                assert not agent.roster.paused
 
     simulate(main)
