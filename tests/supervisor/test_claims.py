@@ -84,6 +84,8 @@ def test_an_idle_agent_writes_nothing() -> None:
 
 @pytest.mark.parametrize("features", [("wait", "batch", "release"), ("batch",), BASELINE])
 def test_never_more_is_held_than_there_are_slots_a_12(features: tuple[str, ...]) -> None:
+    """S3-67."""
+
     async def main(world: World) -> None:
         world.start_tokens(20)
 
