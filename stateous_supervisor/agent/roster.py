@@ -6,7 +6,7 @@ waits. Called by the loops: claims accept and start, hosts report, delivery sett
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 import anyio
@@ -63,6 +63,7 @@ class Roster:
 
     `freed`, `held` and `delivered` are called when a slot came free, something is held, a report was
     delivered; `alone` when a suspect wants a host of its own, and returns whether there will be one.
+    `tell_host` sends to every host (whose it is not passes over it), `pass_on` delivers a routine's call in its place.
 
     Args:
         slots: how much may be held.
@@ -101,6 +102,8 @@ class Roster:
         self._waiting: list[Assignment] = []
         self._envelopes: dict[Key, Envelope] = {}
         self._keeping = Keeping(journal, self._on_written)
+        self.tell_host = self._hosts.tell
+        self.pass_on = self._keeping.pass_on
 
     # Grants.
 
@@ -281,10 +284,6 @@ class Roster:
         else:
             self.happen(key, outcome, at)
 
-    def tell_host(self, messages: Sequence[frames.Frame]) -> None:
-        """Send something to every host: whose it is not passes over it."""
-        self._hosts.tell(messages)
-
     def has_work_in(self, generation: int) -> bool:
         """Return whether a routine may still run in that host."""
         return any(a.host == generation and a.phase in IN_HOST for a in self.assignments.values())
@@ -352,10 +351,6 @@ class Roster:
             self._log.tell("task.noted", text=word.text, **names_of(assignment))
         message = reports.word(word)
         self._keeping.write(assignment, message.kind, msgspec.json.encode(message))
-
-    def pass_on(self, call: Envelope) -> None:
-        """A routine's call: delivered behind what the routine said before it, never on disk."""
-        self._keeping.pass_on(call)
 
     def _on_written(self, envelopes: list[Envelope]) -> None:
         now = anyio.current_time()

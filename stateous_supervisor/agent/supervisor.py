@@ -106,18 +106,18 @@ class Supervisor:
             control_plane, self._contact, self._roster, log, luck=luck, fences=fences
         )
         self._vigil = Vigil(control_plane, self._contact, self._roster, log)
+        self._relay = Relay(control_plane, self._roster)
+        self._connect()
+
+    def _connect(self) -> None:
+        """Let the loops ring each other, and each say that it moves: the watchdog is answered while all do (A-55)."""
         self._contact.opened = self._journal.mended = self._roster.freed = self._changed
         self._contact.regained = self._contact.standing.accepted = self._regained
         self._vigil.on_key = [self._claims.retry, self._contact.retry, self._heartbeats.hurry]
         self._vigil.on_wake = [self._heartbeats.hurry]
         self._roster.held = self._heartbeats.look
         self._roster.delivered = self._delivered
-        self._relay = Relay(control_plane, self._roster)
         self._hosts.called = self._relay.take
-        self._promise_progress()
-
-    def _promise_progress(self) -> None:
-        """Let each loop say that it moves; the watchdog is answered while all of them do (A-55)."""
         for name in ("contact", "journal", "delivery", "heartbeats", "claims", "hosts", "vigil"):
             getattr(self, f"_{name}").promise = self.progress.of(name)
 
