@@ -28,6 +28,8 @@ from stateous_control.store.statements import statements
 LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 SLOW_LOOK_S: Final = 0.01
 WHOLE_LOOK_EVERY_S: Final = 0.5
+REQUESTS_KEPT: Final = 8
+INSTANCES_MAX: Final = 10_000
 BYTES_AT_ONCE_MAX: Final = 8 * BATCH_BYTES_MAX
 
 
@@ -66,6 +68,7 @@ class Handed:
     grants: dict[Claim, list[Grant]] = field(default_factory=dict)
     passed_over: list[Claim] = field(default_factory=list)
     saved: list[tuple[Row, Grant]] = field(default_factory=list)
+    kept: list[Claim] = field(default_factory=list)
 
     def add(self, claim: Claim, row: Row, grant: Grant) -> None:
         """Take in a grant; its task may have saved something that replay reads."""
@@ -116,6 +119,7 @@ class Granting:
         self._heads: dict[tuple[str, str], datetime] = {}
         self._heads_until = 0.0
         self._came: dict[tuple[str, str], datetime] = {}
+        self._kept: dict[tuple[str, str], list[str]] = {}
 
     def came(self, queue: tuple[str, str], ready_at: datetime) -> None:
         """Take in that a task of this queue is ready since `ready_at`; a resume gives a task its old place back."""
@@ -128,7 +132,29 @@ class Granting:
 
     async def hand_out(self, claims: Sequence[Claim]) -> Handed:
         """Serve claims of the same states in one transaction."""
-        return await self._pool.run(lambda session: self._hand_out(session, claims), Mode.CLAIM)
+        handed = await self._pool.run(lambda session: self._hand_out(session, claims), Mode.CLAIM)
+        self._keep(handed.kept)
+        return handed
+
+    def _keep(self, claims: Sequence[Claim]) -> None:
+        """Remember which ids are on record, so that the oldest of an instance can be forgotten by its whole key.
+
+        What this process does not know of, from before its start or from another one, is pruned by its age.
+        """
+        if len(self._kept) > INSTANCES_MAX:
+            self._kept.clear()
+        for process, known in self._on_record(claims).items():
+            self._kept[process] = known[-REQUESTS_KEPT:]
+
+    def _on_record(self, claims: Sequence[Claim]) -> dict[tuple[str, str], list[str]]:
+        """Return the ids on record of the instances that claim, oldest first, with those of these claims."""
+        found: dict[tuple[str, str], list[str]] = {}
+        for claim in claims:
+            process = (claim.supervisor, claim.instance)
+            known = found.get(process) or self._kept.get(process, [])
+            request = claim.request or ""
+            found[process] = [*(each for each in known if each != request), request]
+        return found
 
     async def _hand_out(self, session: Session, claims: Sequence[Claim]) -> Handed:
         handed = Handed()
@@ -248,6 +274,8 @@ class Granting:
             if claim.request is not None:
                 span = (len(given) + 1, len(given) + len(shares))
                 asked.append((claim.supervisor, claim.instance, claim.request, *span))
+                if claim.instance:
+                    handed.kept.append(claim)
             for share in shares:
                 row, attempt = share.row, share.row["attempt"] + 1
                 lines[row["token_id"]] = seq = lines.get(row["token_id"], row["seq"]) + 1
@@ -257,7 +285,15 @@ class Granting:
         if given:
             columns = [*_columns(given, 7), list(lines), list(lines.values()), *_columns(asked, 5)]
             locks = [share.row["lock_id"] for _, shares in chosen for share in shares]
-            await session.fetch(statements.give, *columns, self._lease_s, self._access.scope, locks)
+            over = _columns(
+                [
+                    (*process, request)
+                    for process, known in self._on_record(handed.kept).items()
+                    for request in known[:-REQUESTS_KEPT]
+                ],
+                3,
+            )
+            await session.fetch(statements.give, *columns, self._lease_s, self._access.scope, locks, *over)
 
     def _grant(self, row: Row, attempt: int, generation: int) -> Grant:
         payload, error = row["entered_payload"], row["entered_error"]

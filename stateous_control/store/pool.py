@@ -37,9 +37,11 @@ _LIMITS: Final = (
 # plan of a queue that went from none to a million rows between two ANALYZEs is the right one all the same.
 _KEYED: Final = (
     "; SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off; "
-    "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
+    "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_bitmapscan = off; "
+    # Or a small table is read whole, kept, and compared with each key; the plan outlives the smallness.
+    "SET LOCAL enable_material = off"
 )
-_ORDERED: Final = "; SET LOCAL enable_sort = off; SET LOCAL enable_bitmapscan = off"
+_ORDERED: Final = "; SET LOCAL enable_sort = off"
 # Who shares a transaction does not wait long for a row that one of them needs.
 _IMPATIENT: Final = "; SET LOCAL lock_timeout = '400ms'"
 # A beat that a crash of the database undoes is one of the four that a lease lasts.

@@ -35,11 +35,14 @@ JOIN tokens k ON k.owner = n.owner AND lower(k.name) = n.name;
 -- name: read_tasks
 -- The live tasks of the locked tokens, the tasks that were named whatever became of them, and the time by now.
 WITH found AS (
-  SELECT t.* FROM unnest($1::bigint[]) AS n (token_id) JOIN tasks t ON t.token_id = n.token_id
-    AND t.current_state IN ('pending', 'running', 'parked')
+  -- OFFSET 0: each token is looked up by itself, also by a plan from when the table was small.
+  SELECT t.* FROM unnest($1::bigint[]) AS n (token_id) CROSS JOIN LATERAL (
+    SELECT * FROM tasks t WHERE t.token_id = n.token_id AND t.current_state IN ('pending', 'running', 'parked') OFFSET 0
+  ) t
   UNION ALL
-  SELECT t.* FROM unnest($2::bigint[]) AS n (id) JOIN tasks t ON t.id = n.id
-    AND t.current_state NOT IN ('pending', 'running', 'parked')
+  SELECT t.* FROM unnest($2::bigint[]) AS n (id) CROSS JOIN LATERAL (
+    SELECT * FROM tasks t WHERE t.id = n.id AND t.current_state NOT IN ('pending', 'running', 'parked') OFFSET 0
+  ) t
 )
 SELECT moment.now, t.id, t.token_id, t.state, t.visit, t.current_state, t.attempt, t.failures, t.retries, t.generation,
   t.ready_at, t.watchdog_stop_reason, t.held_ready_at, t.supervisor, t.instance, t.releases, t.is_suspect,

@@ -6,8 +6,14 @@ SELECT pg_advisory_xact_lock(key) FROM unnest($1::bigint[]) AS key;
 -- What earlier claims with these request ids brought; without an instance, what the supervisor's newest id brought.
 SELECT w.number, r.request, r.tasks, r.attempts
 FROM unnest($1::int[], $2::text[], $3::text[], $4::text[]) AS w (number, supervisor, instance, request)
-JOIN claim_requests r ON r.supervisor = w.supervisor AND r.instance = w.instance AND r.scope = $5
-  AND (w.instance = '' OR r.request = w.request);
+CROSS JOIN LATERAL (
+  SELECT c.request, c.tasks, c.attempts FROM claim_requests c
+  WHERE w.instance <> '' AND c.supervisor = w.supervisor AND c.instance = w.instance AND c.request = w.request
+    AND c.scope = $5
+  UNION ALL
+  SELECT c.request, c.tasks, c.attempts FROM claim_requests c
+  WHERE w.instance = '' AND c.supervisor = w.supervisor AND c.instance = '' AND c.scope = $5
+) r;
 
 -- name: grant_again
 -- Renew the leases of an earlier answer that are still held on that attempt, and read the grants afresh.
@@ -85,7 +91,7 @@ WHERE EXISTS (
 -- name: give
 -- Hand out locked tasks: running, one more attempt, a lease, a line of history, and what each request id brought.
 -- $1..$7 and $17 tasks, $8 $9 tokens and their last line, $10..$14 request ids, $15 lease in seconds, $16 the callers'
--- scope.
+-- scope, $18..$20 request ids to forget.
 WITH given AS MATERIALIZED (
   SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::text[], $5::text[], $6::bigint[], $7::text[],
       $17::bigint[])
@@ -112,13 +118,16 @@ WITH given AS MATERIALIZED (
 ), asked AS MATERIALIZED (
   SELECT * FROM unnest($10::text[], $11::text[], $12::text[], $13::int[], $14::int[])
     AS a (supervisor, instance, request, first, last)
-), forgotten AS (
+), superseded AS (
   DELETE FROM claim_requests r USING asked a
-  WHERE r.supervisor = a.supervisor AND r.instance = a.instance AND r.request <> a.request AND r.scope = $16
-    AND (a.instance = '' OR r.claimed_at < (
-      SELECT o.claimed_at FROM claim_requests o WHERE o.supervisor = a.supervisor AND o.instance = a.instance
-        AND o.scope = $16
-      ORDER BY o.claimed_at DESC OFFSET 7 LIMIT 1))
+  WHERE a.instance = '' AND r.supervisor = a.supervisor AND r.instance = a.instance AND r.request <> a.request
+    AND r.scope = $16
+), forgotten AS (
+  -- Each by its whole key: under an old snapshot the dead rows of one instance lie side by side, and stay.
+  DELETE FROM claim_requests r WHERE r.ctid = ANY (ARRAY(
+    SELECT (SELECT c.ctid FROM claim_requests c WHERE c.supervisor = f.supervisor AND c.instance = f.instance
+      AND c.request = f.request AND c.scope = $16)
+    FROM unnest($18::text[], $19::text[], $20::text[]) AS f (supervisor, instance, request)))
 )
 INSERT INTO claim_requests (supervisor, instance, request, scope, tasks, attempts, claimed_at)
 SELECT a.supervisor, a.instance, a.request, $16, ($1::bigint[])[a.first:a.last], ($3::int[])[a.first:a.last], now
