@@ -54,6 +54,9 @@ from stateous_supervisor import on_state
 @on_state(states.checking)
 async def checking(ctx: TicketContext) -> None:
     came = ctx.entered_by
+    if ctx["title"] == "ask":
+        size = await ctx.step("measure", lambda: [ctx["size"]])
+        await ctx.ask("go", {"size": size}, choices=["yes", "no"])
     ctx.note(f"{came.name} {came.payload} {came.error}")
 """
 DYING = """
@@ -118,6 +121,23 @@ def test_the_event_that_brought_the_token_can_be_given(folder: Path, event: str,
     done = attempt(folder, "checking", "--context", "-", "--event", event, stdin='{"title": "x"}')
 
     assert done.stdout.splitlines() == [f"note     {note}", "outcome  waiting for an event from outside"]
+
+
+def test_a_routine_that_asks_shows_its_steps_and_its_question(folder: Path) -> None:
+    done = attempt(folder, "checking", "--context", '{"title": "ask"}')
+    told = json.loads(attempt(folder, "checking", "--context", '{"title": "ask"}', "--json").stdout)
+
+    assert done.stdout.splitlines() == [
+        "step     measure#1 = [3]",
+        'question go#1 {"size": [3]}',
+        "outcome  parked until the question is answered",
+    ]
+    assert (told["outcome"], told["steps"], told["question"]["choices"]) == (
+        "parked",
+        {"measure#1": [3]},
+        ["yes", "no"],
+    )
+    assert done.returncode == 0
 
 
 def test_a_routine_that_kills_its_process_hurts_nobody(folder: Path) -> None:

@@ -45,6 +45,57 @@ def three(ctx: OrderContext) -> None:
     return None
 """
 
+DURABLE = """\
+import asyncio
+from typing import Any
+
+from contract import AsyncOrderContext, Item, OrderContext
+from stateous_supervisor import Parked
+
+
+def plain(ctx: OrderContext) -> None:
+    size: int = ctx.step("size", lambda: 3)
+    word: str = ctx.ask("go", {"size": size}, choices=["yes", "no"], ttl="2h", remind="30m")
+    item: Item = ctx.ask("item", schema=Item, ttl=60, occurrence=2)
+    anything: Any = ctx.ask("any", schema={"type": "object"})
+    ctx.checkpoint("between")
+    key: str = ctx.step_key
+    try:
+        ctx.ask("again")
+    except Parked as parked:
+        number: int | None = parked.question
+        raise
+
+
+async def awaited(ctx: AsyncOrderContext) -> None:
+    async def fetch() -> list[str]:
+        return []
+
+    size: int = await ctx.step("size", lambda: 3)
+    names: list[str] = await ctx.step("fetch", fetch)
+    both: tuple[list[str], list[str]] = await asyncio.gather(ctx.step("a", fetch), ctx.step("b", fetch))
+    word: str = await ctx.ask("go", {"size": size}, choices=["yes", "no"])
+    item: Item = await ctx.ask("item", schema=Item)
+    await ctx.checkpoint("between")
+"""
+
+DURABLE_MISTAKES = """\
+from contract import AsyncOrderContext, Item, OrderContext
+
+
+def plain(ctx: OrderContext) -> None:
+    text: str = ctx.step("size", lambda: 3)  # wrong: not what the function returns
+    number: int = ctx.ask("go", choices=["yes", "no"])  # wrong: not of the choices' type
+    word: str = ctx.ask("item", schema=Item)  # wrong: not the schema's type
+    ctx.ask("go", ttl=None)  # wrong: a question has an end
+
+
+async def awaited(ctx: AsyncOrderContext) -> None:
+    size: int = ctx.step("size", lambda: 3)  # wrong: it is to be awaited
+    text: str = await ctx.step("size", lambda: 3)  # wrong: not what the function returns
+    number: int = await ctx.ask("go", choices=["yes"])  # wrong: not of the choices' type
+"""
+
 MISTAKES = """\
 import datetime
 
@@ -97,7 +148,20 @@ def test_mypy_accepts_the_contract_and_finds_each_mistake_in_a_routine(tmp_path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("example", ["sdlc", "approval"])
+@pytest.mark.timeout(180)
+def test_mypy_knows_what_durable_calls_give_in_both_kinds_of_routine(tmp_path: Path) -> None:
+    init(tmp_path, read_document(KITCHEN), checksum_of(KITCHEN), "http://127.0.0.1:1")
+    (tmp_path / "durable.py").write_text(DURABLE)
+    (tmp_path / "mistakes.py").write_text(DURABLE_MISTAKES)
+
+    found = checked(tmp_path)
+
+    wrong = {number for number, line in enumerate(DURABLE_MISTAKES.splitlines(), 1) if "# wrong" in line}
+    assert found == {("mistakes.py", line) for line in wrong}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", ["sdlc", "approval", "deploy"])
 def test_the_routines_of_the_examples_are_typed(tmp_path: Path, example: str) -> None:
     shutil.copytree(ROOT / "examples" / example, tmp_path, dirs_exist_ok=True)
 
