@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Any
 
 import asyncpg
@@ -256,3 +257,25 @@ async def test_a_cursor_of_another_list_is_refused(database: str, cursor: str) -
     async with plane(database) as one:
         call = one.supervision.tasks(TaskFilter(), limit=5, cursor=cursor)
         assert await code_of(call) is Code.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    "count", [1_000, pytest.param(1_000_000, marks=[pytest.mark.prove, pytest.mark.timeout(600)])]
+)
+async def test_the_last_page_of_a_long_list_counts_all_of_it_and_comes_soon(
+    database: str, count: int
+) -> None:
+    """BH-056, S1-110."""
+    async with plane(database) as one:
+        await queue(database, 100)
+        page = await one.supervision.tasks(TaskFilter(), limit=50, cursor=None)
+        await queue(database, count - 100, first=101)
+        await sql(database, "VACUUM (ANALYZE) tasks, tokens")
+        began = time.monotonic()
+        last = await one.supervision.tasks(TaskFilter(), limit=50, cursor=page.cursor)
+        took_s = time.monotonic() - began
+        assert (await one.supervision.tasks(TaskFilter(), limit=50, cursor=last.cursor)).entries == []
+    assert [each.task for each in last.entries] == list(range(50, 0, -1))
+    assert (last.returned_count, last.total_count, last.withheld_count) == (50, count, count - 50)
+    print(f"the last page of {count:,} tasks came after {took_s:.2f} s")
+    assert took_s < 10, "a page of a million"
