@@ -26,7 +26,10 @@ HOW = {
 def test_an_answer_goes_to_whoever_runs_the_task_then(
     how: str, box: Path, plane_url: str, plane: ControlPlaneClient
 ) -> None:
-    """S1-42, S1-44, S1-48, S1-52, S1-54, S1-55: the one slot is free at once, and another box goes on from the answer."""
+    """S1-42, S1-44, S1-46, S1-48, S1-52, S1-54, S1-55: the one slot is free at once, and another box goes on.
+
+    `except Exception` around the question caught nothing.
+    """
     kind, is_isolated, options = HOW[how]
     folder = durable.make(box, plane_url, durable.ASKING)
     if is_isolated:
