@@ -54,7 +54,9 @@ def printed(folder: Path, task: int) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("hand", [PRINTS, APART], ids=["thread", "process"])
+@pytest.mark.parametrize(
+    "hand", [pytest.param(PRINTS, id="thread"), pytest.param(APART, id="process", marks=pytest.mark.prove)]
+)
 def test_output_is_kept_by_task_and_attempt_and_outlives_the_agent(
     hand: str, box: Path, plane_url: str, plane: ControlPlaneClient, request: pytest.FixtureRequest
 ) -> None:
