@@ -130,7 +130,7 @@ def test_a_stop_longer_than_the_lease_costs_one_attempt_bh_011(
     assert "loop.failed" not in stopped.told
 
 
-@pytest.mark.slow
+@pytest.mark.prove
 def test_a_name_that_moved_is_found_and_no_lease_is_lost_a_50(
     plane_url: str, plane: ControlPlaneClient, box: Path, tmp_path: Path
 ) -> None:
@@ -157,7 +157,7 @@ def test_a_name_that_moved_is_found_and_no_lease_is_lost_a_50(
     assert claims_of(plane, "moved") == [1, 1]
 
 
-@pytest.mark.slow
+@pytest.mark.prove
 def test_an_agent_works_through_a_proxy_and_its_password_is_nowhere_a_49(
     plane_url: str, plane: ControlPlaneClient, box: Path
 ) -> None:

@@ -279,6 +279,12 @@ class Agent:
         self._kill.cancel()
 
 
+async def read_all(receive: Callable[[], Awaitable[Any]]) -> None:
+    """Read a request to its end, as a server does before it answers."""
+    while (await receive()).get("more_body"):
+        pass
+
+
 async def until(holds: Callable[[], Any], limit_s: float = 600.0) -> None:
     """Wait until something holds, on whichever clock runs; fail after `limit_s`."""
     with anyio.fail_after(limit_s):

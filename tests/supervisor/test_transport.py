@@ -1,11 +1,11 @@
-"""The way to a control plane, over real sockets: proxies, certificates, names that move (A-49, A-50, BH-037, BH-038)."""
+"""The way to a control plane, over real sockets: proxies, redirects, names that move (A-49, A-50, BH-037, BH-038)."""
 
 from __future__ import annotations
 
 import ssl
 import threading
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from supervisor.peers import Peer, Proxy, names, says
 
 from stateous_supervisor.agent.client import Client, options_for
 from stateous_supervisor.agent.faults import PeerViolation, Unreachable
-from stateous_supervisor.agent.tls import context_for
 
 NOW = datetime.now(UTC)
 KEY = "canary-key"
@@ -126,124 +125,6 @@ def test_the_variables_of_the_process_are_not_read_again_behind_our_back_bh_037(
         monkeypatch.setenv("NO_PROXY", "10.0.0.0/8,localhost,.internal,[::1]:8080,*")
 
         assert ask(peer.url) == 200
-
-
-# Certificates.
-
-
-def test_a_client_certificate_is_shown_to_a_server_that_asks_a_49(
-    ca: trustme.CA, ca_file: Path, tmp_path: Path
-) -> None:
-    context = serving(ca.issue_cert("localhost"))
-    context.verify_mode = ssl.CERT_REQUIRED
-    ca.configure_trust(context)
-    mine = ca.issue_cert("box-1")
-    mine.cert_chain_pems[0].write_to_path(cert := tmp_path / "cert.pem")
-    mine.private_key_pem.write_to_path(key := tmp_path / "key.pem")
-
-    with Peer(context=context) as peer:
-        assert ask(peer.url, ca_file=ca_file, client_cert=cert, client_key=key) == 200
-        with pytest.raises(Unreachable, match=r"asks for a client certificate|broke before an answer"):
-            ask(peer.url, ca_file=ca_file)
-
-    assert len(peer.heard) == 1
-
-
-def test_a_key_with_a_passphrase_is_an_error_not_a_question(tmp_path: Path) -> None:
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
-    leaf = trustme.CA().issue_cert("box-1")
-    leaf.cert_chain_pems[0].write_to_path(cert := tmp_path / "cert.pem")
-    private = load_pem_private_key(leaf.private_key_pem.bytes(), None)
-    kind, locked = serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"x")
-    (key := tmp_path / "key.pem").write_bytes(private.private_bytes(serialization.Encoding.PEM, kind, locked))
-
-    with pytest.raises(OSError, match="passphrase"):
-        context_for(client_cert=cert, client_key=key)
-
-
-@pytest.mark.parametrize(
-    ("name", "days", "says_what"),
-    [
-        ("localhost", (-9, -1), r"has expired .*the clock of this box says \d{4}-\d\d-\d\dT"),
-        ("localhost", (1, 9), r"not valid yet .*the clock of this box says \d{4}-\d\d-\d\dT"),
-        ("elsewhere.example", (-9, 9), "for another host name"),
-    ],
-    ids=["expired", "not-yet", "host"],
-)
-def test_what_is_wrong_with_a_certificate_is_said_bh_038(
-    ca: trustme.CA, ca_file: Path, name: str, days: tuple[int, int], says_what: str
-) -> None:
-    begins, ends = (NOW + timedelta(days=day) for day in days)
-    leaf = ca.issue_cert(name, not_before=begins, not_after=ends)
-
-    with Peer(context=serving(leaf)) as peer, pytest.raises(Unreachable, match=says_what):
-        ask(peer.url, ca_file=ca_file)
-
-    assert peer.heard == []
-
-
-def test_an_unknown_ca_is_not_trusted_without_its_file_bh_038(ca: trustme.CA, ca_file: Path) -> None:
-    with Peer(context=serving(ca.issue_cert("localhost"))) as peer:
-        with pytest.raises(Unreachable, match="of a CA that this box does not trust"):
-            ask(peer.url)
-        assert ask(peer.url, ca_file=ca_file) == 200
-
-
-def test_plain_http_on_the_port_is_said_bh_038(ca_file: Path) -> None:
-    with Peer() as peer, pytest.raises(Unreachable, match="speaks plain http"):
-        ask(peer.url.replace("http://", "https://"), ca_file=ca_file)
-
-
-@pytest.mark.filterwarnings("ignore:.*TLSv1:DeprecationWarning")
-def test_an_old_protocol_is_said_bh_038(ca: trustme.CA, ca_file: Path) -> None:
-    context = serving(ca.issue_cert("localhost"))
-    context.set_ciphers("DEFAULT@SECLEVEL=0")
-    context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1
-
-    with Peer(context=context) as peer, pytest.raises(Unreachable, match="only an old version of TLS"):
-        ask(peer.url, ca_file=ca_file)
-
-
-def test_a_certificate_that_was_renewed_works_with_the_same_client_bh_038(
-    ca: trustme.CA, ca_file: Path
-) -> None:
-    old = ca.issue_cert("localhost", not_before=NOW - timedelta(days=9), not_after=NOW - timedelta(days=1))
-
-    with Peer(context=serving(old)) as peer:
-
-        async def main(client: Client) -> None:
-            for _ in range(3):
-                with pytest.raises(Unreachable, match="expired"):
-                    await client.call("POST", "/x", b"{}", deadline_s=5, bytes_max=10)
-            peer.use(serving(ca.issue_cert("localhost")))
-            answer = await client.call("POST", "/x", b"{}", deadline_s=5, bytes_max=10)
-            assert answer.status == 200
-
-        with_client(peer.url, main, ca_file=ca_file)
-
-
-@pytest.mark.parametrize(
-    "variables",
-    [
-        {"PYTHONHTTPSVERIFY": "0"},
-        {"SSL_CERT_FILE": "/dev/null"},
-        {"CURL_CA_BUNDLE": ""},
-        {"REQUESTS_CA_BUNDLE": ""},
-    ],
-    ids=str,
-)
-def test_no_variable_switches_verification_off_a_49(
-    ca: trustme.CA, variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-
-    with Peer(context=serving(ca.issue_cert("localhost"))) as peer, pytest.raises(Unreachable):
-        ask(peer.url)
-
-    assert peer.heard == []
 
 
 # Redirects.
