@@ -42,6 +42,8 @@ class Code(StrEnum):
     INVALID_QUESTION = "invalid_question"
     INVALID_ANSWER = "invalid_answer"
     TOO_MANY_SIGNALS = "too_many_signals"
+    NOT_A_CHILD = "not_a_child"
+    KEY_REUSED = "key_reused"
     ALREADY_RETRIED = "already_retried"
     NOT_RETRYABLE = "not_retryable"
     UNAUTHORIZED = "unauthorized"
@@ -94,6 +96,8 @@ HTTP_STATUS: dict[Code, int] = {
     Code.INVALID_QUESTION: 422,
     Code.INVALID_ANSWER: 422,
     Code.TOO_MANY_SIGNALS: 409,
+    Code.NOT_A_CHILD: 409,
+    Code.KEY_REUSED: 409,
     Code.ALREADY_RETRIED: 409,
     Code.NOT_RETRYABLE: 409,
     Code.UNAUTHORIZED: 401,

@@ -47,19 +47,24 @@ class PassedStep(Message):
     value: Raw
 
 
-class Grant(Message):
-    """One task, given to one supervisor for one attempt. `answers` and `checkpoints` are what replay reads.
+class Grant(Message, kw_only=True):
+    """One task, given to one supervisor for one attempt.
+
+    A routine without a graph has `routine`, `version` and `input` in the place of token, state and
+    context. `answers` and `checkpoints` are what replay reads.
 
     With `checkpoints_more` the rest is read page by page; an answer that is not here comes back when it is asked again.
     """
 
     task: int
-    token: str
-    state: str
-    visit: int
+    token: str = ""
+    state: str = ""
+    visit: int = 0
     attempt: int
-    context: Raw
+    context: Raw = Raw(b"{}")
     memory: Raw
+    routine: str | None = None
+    input: Raw | UnsetType = UNSET
     entered_by: EnteredBy | None = None
     lease_s: float | None = None
     version: int | None = None
@@ -89,6 +94,7 @@ class ClaimRequest(Message):
     wait: float | None = None
     withdraw: bool = False
     versions: dict[str, list[int]] | None = None
+    routines: dict[str, list[int]] | None = None
 
 
 class HeartbeatRequest(Message):
@@ -118,7 +124,7 @@ class Schedule(Message):
 
 
 class Report(Message):
-    """The outcome of one attempt. `kind` is event, waiting, failed or released."""
+    """The outcome of one attempt. `kind` is event, waiting, returned (with `result`), failed or released."""
 
     kind: str
     event: str | None = None
@@ -131,6 +137,7 @@ class Report(Message):
     instance: str | None = None
     reason: str | None = None
     retryable: bool = True
+    result: OptionalRaw = None
 
 
 class TaskMessage(Message):
@@ -156,6 +163,7 @@ class TaskMessage(Message):
     schedules: list[Schedule] | None = None
     reason: str | None = None
     retryable: bool = True
+    result: OptionalRaw = None
 
 
 class TaskMessages(Message):
@@ -285,6 +293,36 @@ class Parked(Message):
     pause: bool = False
 
 
+class Start(Message):
+    """Start a routine without a graph (`POST /tasks`)."""
+
+    routine: str
+    input: Raw
+    version: int = 1
+    retries: int = 0
+
+
+class Spawn(Message):
+    """Start a child of the task (`POST /tasks/{id}/children`). `step` and `occurrence` name it within its parent."""
+
+    supervisor: str
+    instance: str
+    attempt: int
+    step: str
+    occurrence: int
+    routine: str
+    input: Raw
+    version: int = 1
+    retries: int = 0
+
+
+class Spawned(Message):
+    """The child: new, or the one that this step started before."""
+
+    task: int
+    pause: bool = False
+
+
 class Signalled(Message):
     """A signal that was taken in. `delivered`: it ended a wait at once; else it is kept for the next one."""
 
@@ -341,7 +379,7 @@ class HistoryEntry(Message):
     data: Raw
 
 
-FEATURES = ("wait", "batch", "release", "questions", "checkpoints", "signals")
+FEATURES = ("wait", "batch", "release", "questions", "checkpoints", "signals", "routines", "children")
 AUTH = "auth"  # listed only where keys are asked for
 
 

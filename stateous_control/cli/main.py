@@ -13,7 +13,17 @@ from typing import Annotated, Any
 
 import typer
 
-from stateous_control.cli import compiling, keys, questions, serving, supervisors, tasks, tokens, tools
+from stateous_control.cli import (
+    compiling,
+    keys,
+    questions,
+    routines,
+    serving,
+    supervisors,
+    tasks,
+    tokens,
+    tools,
+)
 from stateous_control.cli.exits import Exit, Failure
 from stateous_control.cli.screen import clean, document, remark, say
 
@@ -35,6 +45,8 @@ app.command()(serving.migrate)
 app.command("compile")(compiling.compile_)
 app.add_typer(tokens.app, name="token")
 app.add_typer(supervisors.app, name="supervisor")
+tasks.app.command()(routines.start)
+tasks.app.command()(routines.wait)
 app.add_typer(tasks.app, name="task")
 app.add_typer(questions.app, name="question")
 app.add_typer(keys.app, name="key")

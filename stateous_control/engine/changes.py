@@ -23,6 +23,7 @@ from stateous_contract.messages import (
 from stateous_contract.states import TaskState, TokenStatus
 
 from stateous_control.engine.gathering import Operation
+from stateous_control.engine.people import TaskView, task_view
 from stateous_control.engine.supervising import stored
 from stateous_control.graph.document import Graph
 from stateous_control.rules import notes, reports, steering
@@ -97,23 +98,24 @@ def _is_pausing(book: Book, token: Token) -> bool:
     if token.status is not TokenStatus.PAUSED:
         return False
     return any(
-        task.current_state is TaskState.RUNNING
-        for member in book.family(token)
-        for task in book.live_tasks(member)
+        task.current_state is TaskState.RUNNING for member in book.family(token) for task in book.tree(member)
     )
 
 
-def report(task_id: int, outcome: Report) -> Operation[TokenView]:
+def report(task_id: int, outcome: Report) -> Operation[TokenView | TaskView]:
     """Take an outcome."""
 
-    def apply(opened: OpenBook) -> TokenView:
+    def apply(opened: OpenBook) -> TokenView | TaskView:
         return _report(opened, task_id, outcome)
 
     return Operation(Wanted(tasks={task_id}, moves=1, needs_timers=True), apply, frozenset({task_id}), 1)
 
 
-def _report(opened: OpenBook, task_id: int, outcome: Report) -> TokenView:
-    return token_view(reports.report(opened.book, opened.task(task_id), outcome))
+def _report(opened: OpenBook, task_id: int, outcome: Report) -> TokenView | TaskView:
+    """Take an outcome; the answer is the token, or for a task that moves none the task."""
+    task = opened.task(task_id)
+    token = reports.report(opened.book, task, outcome)
+    return task_view(opened.book, task) if task.is_routine else token_view(token)
 
 
 def note(task_id: int, text: str, attempt: int | None) -> Operation[None]:
@@ -195,8 +197,9 @@ def _take(opened: OpenBook, bundle: TaskMessages, message: TaskMessage) -> Messa
     if message.kind == "checkpoint":
         standing = stored(opened, message.task, _checkpoint(bundle, message))
         return MessageResult(task=message.task, status=200, value=standing.value, pause=standing.pause)
-    token = _take_plain(opened, bundle, message)
-    return MessageResult(task=message.task, status=204 if token is None else 200, token=token)
+    view = _take_plain(opened, bundle, message)
+    token = view if isinstance(view, TokenView) else None
+    return MessageResult(task=message.task, status=204 if view is None else 200, token=token)
 
 
 def _checkpoint(bundle: TaskMessages, message: TaskMessage) -> Checkpoint:
@@ -212,7 +215,7 @@ def _checkpoint(bundle: TaskMessages, message: TaskMessage) -> Checkpoint:
     )
 
 
-def _take_plain(opened: OpenBook, bundle: TaskMessages, message: TaskMessage) -> TokenView | None:
+def _take_plain(opened: OpenBook, bundle: TaskMessages, message: TaskMessage) -> TokenView | TaskView | None:
     if message.kind == "report":
         outcome = Report(
             kind=message.outcome or "",
@@ -226,6 +229,7 @@ def _take_plain(opened: OpenBook, bundle: TaskMessages, message: TaskMessage) ->
             instance=bundle.instance,
             reason=message.reason,
             retryable=message.retryable,
+            result=message.result,
         )
         return _report(opened, message.task, outcome)
     task = opened.task(message.task)

@@ -18,6 +18,7 @@ from stateous_contract.codes import Refused
 from stateous_control.logs import logger
 from stateous_control.rules.access import OPEN, Access
 from stateous_control.rules.book import Book
+from stateous_control.rules.routines import settle
 from stateous_control.store.books import OpenBook, Shelf, Wanted, keep_own
 from stateous_control.store.failures import Unavailable
 from stateous_control.store.pool import LockedOut, Mode, Pool, Session
@@ -179,11 +180,17 @@ class Gathering:
 def _applied(operation: Operation[Any], opened: OpenBook) -> Any:
     opened.access = operation.access
     try:
-        return operation.apply(opened)
+        return _settled(operation.apply(opened), opened)
     except Refused as refusal:
         return refusal
     except Exception as error:  # the boundary between one operation and the others of its transaction
         raise Broken(operation, error) from error
+
+
+def _settled(answer: Any, opened: OpenBook) -> Any:
+    """See to trees of tasks before the next operation looks at the book."""
+    settle(opened.book)
+    return answer
 
 
 def _answer(operation: Operation[Any], answer: Any) -> None:

@@ -22,6 +22,7 @@ from stateous_control.engine.replaying import add_saved, saved_bytes
 from stateous_control.engine.sharing import Demand, share_out, states_of
 from stateous_control.engine.views import IsGone
 from stateous_control.rules.access import Access
+from stateous_control.rules.routines import queue_of, routine_of
 from stateous_control.store.pool import Mode, Pool, Row, Session
 from stateous_control.store.statements import statements
 
@@ -94,13 +95,22 @@ def claim_of(request: ClaimRequest, is_gone: IsGone, wait_until: float, access: 
         supervisor=request.supervisor,
         instance=request.instance or "",
         request=request.request,
-        states=tuple(sorted(state for state in set(request.states) if caps.get(state, 1) > 0)),
+        states=tuple(sorted(state for state in queues_of(request) if caps.get(state, 1) > 0)),
         demand=Demand(most, caps),
         wait_until=wait_until,
         is_gone=is_gone,
         access=access,
         answer=asyncio.get_running_loop().create_future(),
     )
+
+
+def queues_of(request: ClaimRequest) -> set[str]:
+    """Return the names under which the work of a claim stands: states, and each version of each routine."""
+    routines = (request.routines or {}).items()
+    return {
+        *request.states,
+        *(queue_of(name, version) for name, versions in routines for version in versions),
+    }
 
 
 class Granting:
@@ -296,6 +306,8 @@ class Granting:
             await session.fetch(statements.give, *columns, self._lease_s, self._access.scope, locks, *over)
 
     def _grant(self, row: Row, attempt: int, generation: int) -> Grant:
+        if row["state"].startswith("@"):
+            return self._grant_routine(row, attempt, generation)
         payload, error = row["entered_payload"], row["entered_error"]
         return Grant(
             task=row["id"],
@@ -317,6 +329,21 @@ class Granting:
             version=row["handler_version"],
         )
 
+    def _grant_routine(self, row: Row, attempt: int, generation: int) -> Grant:
+        routine, version = routine_of(row["state"])
+        return Grant(
+            task=row["id"],
+            attempt=attempt,
+            memory=Raw(("{" + (row["memory"] or "") + "}").encode()),
+            routine=routine,
+            input=Raw(row["input"].encode()),
+            lease_s=self._lease_s,
+            generation=generation,
+            owner=row["owner"],
+            suspect=row["is_suspect"],
+            version=version,
+        )
+
 
 def _columns(rows: list[tuple[Any, ...]], width: int) -> list[list[Any]]:
     return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
@@ -327,7 +354,7 @@ def _line(task: int, supervisor: str, attempt: int) -> str:
 
 
 def _size_bytes(row: Row) -> int:
-    texts = (row["context"], row["memory"], row["entered_payload"])
+    texts = (row["context"], row["memory"], row["entered_payload"], row["input"])
     size = sum(len(text) if text.isascii() else len(text.encode()) for text in texts if text)
     return 400 + size + saved_bytes(row)
 

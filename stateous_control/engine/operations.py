@@ -34,9 +34,11 @@ from stateous_control.engine.attendance import Attendance
 from stateous_control.engine.claims import Claims
 from stateous_control.engine.cursors import read_cursor, write_cursor
 from stateous_control.engine.gathering import Answer, Gathering, Operation
+from stateous_control.engine.granting import queues_of
 from stateous_control.engine.keyring import Keyring
 from stateous_control.engine.lifecycle import Loops
 from stateous_control.engine.notices import Notices
+from stateous_control.engine.people import TaskView
 from stateous_control.engine.record import settle_graph
 from stateous_control.engine.supervision import Supervision
 from stateous_control.engine.sweep import Sweep
@@ -263,11 +265,11 @@ class ControlPlane:
         Cancelling the call takes its claim out of the queue.
         """
         self._access.check_owner()
-        self._access.check_states(request.states)
+        self._access.check_states([*request.states, *(request.routines or ())])
         self._counted["claims"] += 1
         scope = self._access.scope
         self._attendance.hear(
-            request.supervisor, request.instance, request.states, scope=scope, version=version
+            request.supervisor, request.instance, queues_of(request), scope=scope, version=version
         )
         if request.withdraw:
             await self._withdraw(request)
@@ -301,8 +303,8 @@ class ControlPlane:
         self._counted["leases_renewed"] += len(set(request.tasks)) - len(answer.lost)
         return answer
 
-    async def report(self, task: int, report: Report) -> TokenView:
-        """Take the outcome of an attempt, or a report from outside; the answer is the token as it is then."""
+    async def report(self, task: int, report: Report) -> TokenView | TaskView:
+        """Take an outcome, or a report from outside; the answer is the token, or a task without one, as it is then."""
         return await self._run(changes.report(task, report))
 
     async def note(self, task: int, text: str, *, attempt: int | None) -> None:

@@ -12,18 +12,19 @@ from stateous_contract.states import TaskState, status_of
 
 from stateous_control.rules.book import Book, Task
 from stateous_control.rules.pausing import PAUSING
+from stateous_control.rules.routines import routine_of
 from stateous_control.rules.views import stamp
 from stateous_control.store.pool import Row
 from stateous_control.store.reading import Counted
 
 
 class TaskView(Message):
-    """One task. `supervisor` and the lease are told while it runs only; `pausing` while a pause is requested."""
+    """One task. A routine without a graph has `routine`, `input` and `result` in the place of a token and its state.
+
+    `supervisor` and the lease are told while it runs only; `pausing` while a pause is requested.
+    """
 
     task: int
-    token: str
-    state: str
-    visit: int
     current_state: str
     status: str
     watchdog_stop_reason: str | None
@@ -35,6 +36,11 @@ class TaskView(Message):
     log_count: int
     releases: int
     given_back: int
+    token: str | None = None
+    state: str | None = None
+    visit: int = 0
+    routine: str | None = None
+    parent: int | None = None
     supervisor: str | None = None
     instance: str | None = None
     lease_until: str | None = None
@@ -48,6 +54,10 @@ class TaskView(Message):
     retried_as: int | None = None
     owner: str | None = None
     locked_decisions: Raw | UnsetType = UNSET
+    input: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: str | None = None
+    ended_at: str | None = None
 
 
 class QuestionView(Message):
@@ -55,8 +65,6 @@ class QuestionView(Message):
 
     question: int
     task: int
-    token: str
-    state: str
     key: str
     occurrence: int
     data: Raw
@@ -65,6 +73,9 @@ class QuestionView(Message):
     asked_at: str
     expires_at: str
     generation: int
+    token: str | None = None
+    state: str | None = None
+    routine: str | None = None
     asked_by: str | None = None
     schema: Raw | UnsetType = UNSET
     choices: Raw | UnsetType = UNSET
@@ -128,9 +139,9 @@ def task_row_view(row: Row, *, is_owner_shown: bool = False) -> TaskView:
     )
     return TaskView(
         task=row["id"],
-        token=row["token"],
-        state=row["state"],
+        **place_of(row["token"], row["state"]),
         visit=row["visit"],
+        parent=row["parent_id"],
         current_state=current_state.value,
         status=status_of(current_state, reason).value,
         watchdog_stop_reason=reason,
@@ -155,6 +166,10 @@ def task_row_view(row: Row, *, is_owner_shown: bool = False) -> TaskView:
         retried_as=row["retried_as"],
         owner=row["owner"] if is_owner_shown else None,
         locked_decisions=_raw(row["locked_decisions"]),
+        input=_raw(row["input"]),
+        result=_raw(row["result"]),
+        error=row["error"],
+        ended_at=_stamp(row["ended_at"]),
     )
 
 
@@ -164,9 +179,9 @@ def task_view(book: Book, task: Task, *, is_pausing: bool = False) -> TaskView:
     is_running = task.current_state is TaskState.RUNNING
     return TaskView(
         task=task.id,
-        token=book.tokens[task.token_id].name,
-        state=task.state,
+        **place_of(book.tokens[task.token_id].name, task.state),
         visit=task.visit,
+        parent=task.parent_id,
         current_state=task.current_state.value,
         status=status_of(task.current_state, task.reason).value,
         watchdog_stop_reason=task.reason,
@@ -189,13 +204,18 @@ def task_view(book: Book, task: Task, *, is_pausing: bool = False) -> TaskView:
     )
 
 
+def place_of(token: str, state: str) -> dict[str, Any]:
+    """Return where a task stands: its token and state, or its routine; an anchor is nobody's token."""
+    named = {} if token.startswith("~") else {"token": token}
+    return named | ({"routine": routine_of(state)[0]} if state.startswith("@") else {"state": state})
+
+
 def question_row_view(row: Row, *, is_owner_shown: bool = False) -> QuestionView:
     """Return a question as clients see it, from its row."""
     return QuestionView(
         question=row["id"],
         task=row["task_id"],
-        token=row["token"],
-        state=row["state"],
+        **place_of(row["token"], row["state"]),
         key=row["key"],
         occurrence=row["occurrence"],
         data=Raw(row["data"].encode()),

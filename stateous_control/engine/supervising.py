@@ -143,9 +143,11 @@ def cancel(task_id: int, generation: int) -> Operation[TaskView]:
         durable.check_generation(task, generation)
         durable.check_live(task)
         token = book.tokens[task.token_id]
-        steering.check_steerable(token, "cancelled")
+        if task.parent_id is None:
+            steering.check_steerable(token, "cancelled")
         cancel_tasks(book, token, (task,), "user")
-        steering.cancel(book, token)
+        if task.parent_id is None:
+            steering.cancel(book, token)
 
     return _steer(task_id, rule)
 

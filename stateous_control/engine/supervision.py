@@ -13,10 +13,21 @@ from typing import Final, Protocol, TypeVar
 from msgspec import Raw
 from stateous_contract import limits
 from stateous_contract.codes import Code, Refused
-from stateous_contract.messages import Ask, Asked, Checkpoint, Park, Parked, Signalled, Standing
+from stateous_contract.messages import (
+    Ask,
+    Asked,
+    Checkpoint,
+    Park,
+    Parked,
+    Signalled,
+    Spawn,
+    Spawned,
+    Standing,
+    Start,
+)
 from stateous_contract.states import TaskState
 
-from stateous_control.engine import supervising, waiting
+from stateous_control.engine import routines, supervising, waiting
 from stateous_control.engine.gathering import Operation
 from stateous_control.engine.keyring import Keyring
 from stateous_control.engine.people import (
@@ -78,7 +89,17 @@ class Supervision:
         """Keep the value of a step; the first one stands for ever."""
         return await self._run(supervising.store(task, said))
 
+    async def spawn(self, task: int, said: Spawn) -> Spawned:
+        """Start a child of a task; the same step again is given the same child."""
+        return (await self._run(routines.spawn(task, said)))[0]
+
     # What people ask about tasks.
+
+    async def start(self, said: Start, key: str | None) -> tuple[TaskView, bool]:
+        """Start a routine without a graph, or find what the same key began; the flag says whether it is new."""
+        self._access.check_owner()
+        task, is_new = await self._run(routines.start(self._access.place(), said, key))
+        return await self.task(task), is_new
 
     async def task(self, task: int, *, wait_s: float = 0.0, after_generation: int | None = None) -> TaskView:
         """Return a task; with `wait_s` wait until it is over, or its generation is above the one named.

@@ -17,6 +17,7 @@ from stateous_control.logs import logger
 from stateous_control.rules.book import Book
 from stateous_control.rules.expiry import expire
 from stateous_control.rules.leases import end_lease
+from stateous_control.rules.routines import settle
 from stateous_control.rules.timers import fire_timer
 from stateous_control.rules.views import stamp
 from stateous_control.rules.waits import wake
@@ -179,6 +180,7 @@ class Sweep:
         for row in rows:
             task = opened.book.tasks[row["task_id"]]
             self._apply(row["task_id"], lambda task=task: end_lease(opened.book, task, self._lease_s))  # type: ignore[misc]
+        settle(opened.book)
         await write_back(session, opened)
         self.leases_ended += len(rows)
         return len(rows), opened
@@ -196,6 +198,7 @@ class Sweep:
             # An earlier timer of the same pass may have moved the token, and with it taken this one away.
             if timer is not None and not timer.is_deleted:
                 self._apply(row["id"], lambda timer=timer: fire_timer(opened.book, timer))  # type: ignore[misc]
+        settle(opened.book)
         await write_back(session, opened)
         self.timers_fired += len(rows)
         return len(rows), opened
@@ -211,6 +214,7 @@ class Sweep:
         for row in rows:
             task = opened.book.tasks[row["task_id"]]
             self._apply(task.id, lambda task=task: wake(opened.book, task))  # type: ignore[misc]
+        settle(opened.book)
         await write_back(session, opened)
         self.waits_ended += len(rows)
         return len(rows), opened
@@ -236,6 +240,7 @@ class Sweep:
         for row in rows:
             task = opened.book.tasks[row["task_id"]]
             self._apply(task.id, lambda task=task: expire(opened.book, task))  # type: ignore[misc]
+        settle(opened.book)
         await write_back(session, opened)
         self.tasks_expired += len(rows)
         return len(rows), opened

@@ -38,7 +38,8 @@ def park(task_id: int, said: Park) -> Operation[Parked]:
         names={(task_id, part.name) for part in said_parts if part.name is not None},
     )
     place = (task_id, OWN_VERSION, said.step, said.occurrence)
-    wanted = Wanted(tasks={task_id}, supervision=Supervised(checkpoints={place}, awaited=awaited))
+    children = {part.task for part in said_parts if part.task is not None}
+    wanted = Wanted(tasks={task_id} | children, supervision=Supervised(checkpoints={place}, awaited=awaited))
     return Operation(wanted, apply, frozenset({task_id}), 1)
 
 

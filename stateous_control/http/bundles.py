@@ -47,6 +47,7 @@ class _Part(_About):
     schedules: Raw | UnsetType = UNSET
     reason: str | None = None
     retryable: bool | None = None
+    result: Raw | UnsetType = UNSET
 
 
 _decode_parts = msgspec.json.Decoder(list[_Part]).decode
@@ -190,6 +191,7 @@ def _report(about: _Key, part: _Part, body: Fields) -> TaskMessage:
         context=_given(part.context),
         schedules=_given(part.schedules),
         reason=part.reason,
+        result=_given(part.result),
     )
     parts.refuse_infinite_outcome(body, outcome)
     return TaskMessage(
@@ -204,6 +206,7 @@ def _report(about: _Key, part: _Part, body: Fields) -> TaskMessage:
         schedules=outcome.schedules,
         reason=outcome.reason,
         retryable=part.retryable is not False,
+        result=outcome.result,
     )
 
 

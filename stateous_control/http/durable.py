@@ -40,7 +40,7 @@ def read_ask(body: Fields) -> Ask:
     """Return the question that a body asks."""
     values = body.values
     return Ask(
-        **_holder(body),
+        **holder(body),
         key=_name(values, "key", limits.QUESTION_KEY_CHARS_MAX),
         occurrence=occurrence(parts.plain(values, "occurrence")),
         data=_required(body, "data"),
@@ -59,7 +59,7 @@ def read_park(body: Fields) -> Park:
     is_unnamed = wait.kind == "pause" and parts.plain(values, "step") is None
     step = None if is_unnamed else step_name(parts.plain(values, "step"))
     return Park(
-        **_holder(body),
+        **holder(body),
         wait=wait,
         step=step,
         occurrence=None if step is None else occurrence(parts.plain(values, "occurrence")),
@@ -71,7 +71,7 @@ def read_checkpoint(body: Fields) -> Checkpoint:
     """Return the value of a step that a body holds; null is a value."""
     values = body.values
     return Checkpoint(
-        **_holder(body),
+        **holder(body),
         step=step_name(parts.plain(values, "step")),
         occurrence=occurrence(parts.plain(values, "occurrence")),
         value=_required(body, "value"),
@@ -97,7 +97,8 @@ def version(value: Any) -> int:
     raise Refused(Code.INVALID_ARGUMENT, "'version' must be a whole number, 1 or more")
 
 
-def _holder(body: Fields) -> dict[str, Any]:
+def holder(body: Fields) -> dict[str, Any]:
+    """Return who says to hold the task."""
     supervisor, instance = parts.supervisor(body.values), parts.instance(body.values)
     attempt = parts.attempt(body.values, Code.INVALID_ARGUMENT)
     if instance is None or attempt is None:

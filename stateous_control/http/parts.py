@@ -25,7 +25,7 @@ _INSTANCE: Final = re.compile(limits.INSTANCE_PATTERN, re.ASCII)
 _DURATION: Final = re.compile(limits.DURATION_PATTERN, re.ASCII)
 _UNIT_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _ATTEMPT_MAX: Final = 2**31 - 1
-_OUTCOMES: Final = ("event", "waiting", "failed", "released")
+_OUTCOMES: Final = ("event", "waiting", "returned", "failed", "released")
 _RELEASE_REASONS: Final = ("drain", "not_started", "host_died", "agent_died")
 
 Values = Mapping[str, Raw]
@@ -225,6 +225,7 @@ def report(body: Fields) -> Report:
         context=values.get("context"),
         schedules=values.get("schedules"),
         reason=plain(values, "reason"),
+        result=values.get("result"),
     )
     read.attempt = attempt(values, Code.INVALID_BODY)
     read.supervisor = supervisor(values, is_required=False)
@@ -243,6 +244,7 @@ def outcome(
     context: Raw | None,
     schedules: Raw | None,
     reason: Any,
+    result: Raw | None = None,
 ) -> Report:
     """Check the parts of an outcome, in the baseline's order, and put them together."""
     if kind not in _OUTCOMES:
@@ -259,6 +261,7 @@ def outcome(
         context=user_object(context, "context", Code.INVALID_BODY),
         schedules=_schedules(schedules),
         reason=_release_reason(reason) if kind == "released" else None,
+        result=result if kind == "returned" else None,
     )
 
 
@@ -268,6 +271,7 @@ def refuse_infinite_outcome(body: Fields, read: Report) -> None:
         return
     refuse_infinite(body, read.context, "context", Code.INVALID_CONTEXT)
     refuse_infinite(body, read.payload, "payload", Code.INVALID_PAYLOAD)
+    refuse_infinite(body, read.result, "result", Code.INVALID_BODY)
     for each in read.schedules or ():
         refuse_infinite(body, each.payload, "payload", Code.INVALID_PAYLOAD)
 

@@ -10,7 +10,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stateous_control.engine.operations import ControlPlane
-from stateous_control.http import durable, house, people, tasks, tokens, waits
+from stateous_control.http import durable, house, people, routines, tasks, tokens, waits
 from stateous_control.http.answers import Answer
 from stateous_control.http.calls import Call, no_such_path
 from stateous_control.http.door import Door, Endpoint, Handler
@@ -43,7 +43,8 @@ ROUTES: Final[tuple[tuple[str, Mapping[str, Handler]], ...]] = (
     ("/tasks/{task:digits}/questions", {"POST": durable.ask}),
     ("/tasks/{task:digits}/park", {"POST": durable.park}),
     ("/tasks/{task:digits}/signals/{name}", {"POST": waits.signal_task}),
-    ("/tasks", {"GET": people.tasks}),
+    ("/tasks/{task:digits}/children", {"POST": routines.spawn}),
+    ("/tasks", {"GET": people.tasks, "POST": routines.start}),
     ("/tasks/{task:digits}", {"GET": people.task}),
     ("/tasks/{task:digits}/log", {"GET": people.log}),
     ("/tasks/{task:digits}/pause", {"POST": people.pause}),

@@ -13,11 +13,14 @@ from stateous_control.http import parts
 from stateous_control.http.answers import NOTHING, Answer, answer
 from stateous_control.http.bundles import read_bundle
 from stateous_control.http.calls import Call, Gone
+from stateous_control.http.routines import read_routines
 from stateous_control.rules.access import Right
 
 
 async def claim(plane: ControlPlane, call: Call) -> Answer:
-    request = parts.claim(await call.fields())
+    body = await call.fields()
+    request = parts.claim(body)
+    request.routines = read_routines(parts.plain(body.values, "routines"))
     if request.withdraw and request.request is None:
         raise Refused(Code.INVALID_ARGUMENT, "'withdraw' needs 'request', the id of the claim to take back")
     async with call.watched() as watcher:

@@ -18,7 +18,7 @@ from stateous_control.http.calls import Call
 from stateous_control.http.people import actor_of
 from stateous_control.http.tokens import path_name
 
-KINDS: Final = ("pause", "sleep", "signal", "any")
+KINDS: Final = ("pause", "sleep", "signal", "result", "any")
 _FIRST: Final = datetime(1, 1, 2, tzinfo=UTC)
 
 
@@ -89,6 +89,10 @@ def _one(value: dict[str, Any], kind: str, where: str) -> Wait:
         return Wait(kind=kind)
     if kind == "sleep":
         return _sleep(value, where)
+    if kind == "result":
+        if not parts.is_whole(value.get("task"), 1, limits.TASK_ID_MAX):
+            raise Refused(Code.INVALID_ARGUMENT, f"{where} must have 'task', the id of a child")
+        return Wait(kind=kind, task=value["task"], timeout_s=_timeout(value))
     return Wait(kind=kind, name=signal_name(value.get("name")), timeout_s=_timeout(value))
 
 

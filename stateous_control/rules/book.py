@@ -102,6 +102,11 @@ class Task:
     version: int = 1
     saved_bytes: int = 0
     retried_from: int | None = None
+    parent_id: int | None = None
+    new_input: Raw | None = None
+    result: Raw | None = None
+    error: str | None = None
+    ended_at: datetime | None = None
     given_back: int = 0
     new_decisions: Raw | None = None
     question: Question | None = None
@@ -109,6 +114,11 @@ class Task:
     entries: list[TaskEntry] = field(default_factory=list)
     is_new: bool = False
     is_changed: bool = False
+
+    @property
+    def is_routine(self) -> bool:
+        """Whether it returns a value and moves no token: a routine without a graph, or a child."""
+        return self.state.startswith("@")
 
     def record(self, kind: str, **data: Any) -> None:
         """Append a line to the task's log; the numbers have no gaps (S1-106, S1-107)."""
@@ -244,9 +254,8 @@ class Book:
         graphs: the graphs of the tokens in the book, by checksum.
         task_ids: fresh task ids, reserved from the database's sequence.
         retry_delay_s: how long the next attempt waits, by failures so far; chance is mixed in by the caller.
-        named: the tokens in the book by owner and name in lower case; `names_taken` are names of others, among those
-            that children may get.
-        signals: those that matter here, oldest first; `signals_kept` how many wait, by task or token.
+        named: the tokens here by owner and name in lower case; `names_taken` those of others that children may get.
+        starts: digest and task of a start's key; `signals`: oldest first; `signals_kept`: how many, by task or token.
     """
 
     now: datetime
@@ -273,6 +282,8 @@ class Book:
     retries: dict[int, int] = field(default_factory=dict)
     waits: dict[tuple[int, str, int], Wait] = field(default_factory=dict)
     signals: list[Signal] = field(default_factory=list)
+    starts: dict[tuple[str, str], tuple[str, int]] = field(default_factory=dict)
+    starts_new: list[tuple[str, str]] = field(default_factory=list)
     signals_kept: dict[tuple[int | None, int | None], int] = field(default_factory=dict)
     task_ttl_s: float | None = None
     # Rows by token, made at the first look: a book of 500 tokens is not searched 500 times.
@@ -315,13 +326,19 @@ class Book:
             self._children_of.setdefault(token.parent_id, []).append(token)
 
     def log(self, token: Token, kind: str, /, **data: Any) -> None:
-        """Append a line to the token's history; the sequence has no gaps (S1-106)."""
+        """Append a line to the token's history; the sequence has no gaps (S1-106). An anchor has none."""
+        if not token.graph:
+            return
         token.seq += 1
         token.is_changed = True
         self.entries.append(Entry(token.id, token.seq, self.now, kind, data))
 
     def live_tasks(self, token: Token) -> list[Task]:
-        """The token's tasks that are not over, in id order."""
+        """The tasks of the token's visits that are not over, in id order; children of tasks are no part of a visit."""
+        return [task for task in self.tree(token) if task.parent_id is None]
+
+    def tree(self, token: Token) -> list[Task]:
+        """Everything under the token, or an anchor, that is not over, in id order."""
         if self._tasks_of is None:
             self._tasks_of = _by_token(self.tasks.values())
         mine = self._tasks_of.get(token.id)

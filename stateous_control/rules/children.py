@@ -113,8 +113,8 @@ def names_ahead(book: Book) -> set[tuple[str, str]]:
     """
     found: set[tuple[str, str]] = set()
     for token in book.tokens.values():
-        graph = book.graphs[token.graph]
-        if not graph.has_children or token.status.is_final:
+        graph = book.graphs.get(token.graph)  # an anchor has none
+        if graph is None or not graph.has_children or token.status.is_final:
             continue
         machine, steps = book.machine(token), 1 + len(book.held_of(token))
         near = _parallel_after(machine, token.state)

@@ -28,6 +28,7 @@ def digest_of(report: Report) -> str:
         report.retryable,
         _levelled(report.payload),
         _levelled(report.context),
+        None if report.result is None else _decode(report.result),
         [(each.event, each.after, _levelled(each.payload)) for each in report.schedules or ()],
     )
     return blake2b(_encode(said), digest_size=16).hexdigest()

@@ -14,7 +14,7 @@ from stateous_control.graph.routing import Unrouted
 from stateous_control.rules.book import Book, Task
 from stateous_control.rules.children import choose
 from stateous_control.rules.held import hold
-from stateous_control.rules.moves import change, close, fail_token, move
+from stateous_control.rules.moves import change, close, end_anchor, fail_token, move
 from stateous_control.rules.views import stamp
 
 EXPIRED: Final = "expired"
@@ -40,6 +40,9 @@ def expire(book: Book, task: Task) -> bool:
     change(task, Move.EXPIRE, reason=f"expired:{prior}", **line)
     token = book.tokens[task.token_id]
     book.log(token, "task_expired", task=task.id, reason=task.reason)
+    if task.is_routine:
+        end_anchor(book, token, task, TokenStatus.FAILED)
+        return True
     why = f"task {task.id} of {token.state!r} expired at {stamp(book.now)} ({prior})"
     if token.status is TokenStatus.PAUSED:
         hold(book, token, EXPIRED, None, task=task, error=why)

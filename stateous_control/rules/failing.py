@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from stateous_contract.limits import ERROR_TEXT_CHARS_MAX
 from stateous_contract.states import Move, TokenStatus
 
 from stateous_control.graph.document import ERROR
 from stateous_control.rules.book import Book, Task, Token
 from stateous_control.rules.held import hold
-from stateous_control.rules.moves import change, raise_own_event, ready
+from stateous_control.rules.moves import change, end_anchor, raise_own_event, ready
 
 
 def fail_attempt(
@@ -32,6 +33,8 @@ def fail_attempt(
     The next attempt waits `delay_s`; without `is_retryable` there is none, whatever budget is left.
     """
     task.failures += 1
+    if task.is_routine:
+        task.error = error[:ERROR_TEXT_CHARS_MAX]
     book.log(token, "task_failed", task=task.id, error=error)
     if is_retryable and task.failures <= task.retries:
         change(task, Move.FAIL_RETRY)
@@ -39,7 +42,9 @@ def fail_attempt(
         book.log(token, "task_retrying", task=task.id, attempt=task.attempt + 1)
         return
     change(task, Move.FAIL_FINAL, reason=f"failed:{cause if is_retryable else 'not_retryable'}")
-    if token.status is TokenStatus.PAUSED:
+    if task.is_routine:
+        end_anchor(book, token, task, TokenStatus.FAILED)
+    elif token.status is TokenStatus.PAUSED:
         hold(book, token, ERROR, None, task=task, error=error)
     else:
         raise_own_event(book, token, ERROR, error=error)
@@ -48,7 +53,7 @@ def fail_attempt(
 def requeue(book: Book, token: Token, task: Task, *, delay_s: float = 0.0) -> None:
     """Let the task be claimed again; timers that the last attempt asked for go, the state's timeout stays."""
     ready(token, task, book.now + timedelta(seconds=delay_s))
-    for timer in book.timers_of(token):
+    for timer in () if task.parent_id is not None else book.timers_of(token):
         timer.is_deleted = timer.kind == "timer"
 
 

@@ -356,6 +356,12 @@ def _end(book: Book, token: Token, status: TokenStatus) -> None:
     token.is_changed = True
 
 
+def end_anchor(book: Book, token: Token, task: Task, status: TokenStatus) -> None:
+    """End what stands for the token of a routine that was started without one, with its first task."""
+    if not token.graph and task.parent_id is None:
+        _end(book, token, status)
+
+
 def _drop_timers(book: Book, token: Token) -> None:
     for timer in book.timers_of(token):
         timer.is_deleted = True

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from msgspec import Raw
 from stateous_contract.codes import Code, Refused
 from stateous_contract.messages import Report
 from stateous_contract.states import Move, TokenStatus
@@ -21,7 +22,7 @@ from stateous_control.rules.digests import digest_of
 from stateous_control.rules.failing import fail_attempt, requeue, retry_delay_s
 from stateous_control.rules.held import hold
 from stateous_control.rules.holding import check_attempt, check_begun, check_holder
-from stateous_control.rules.moves import change, fail_token, move
+from stateous_control.rules.moves import change, end_anchor, fail_token, move
 from stateous_control.rules.rejections import reject
 from stateous_control.rules.writes import apply_writes, check_writes
 
@@ -52,6 +53,7 @@ def report(book: Book, task: Task, outcome: Report) -> Token:
             Code.TASK_NOT_HELD,
             f"an outcome {outcome.kind!r} comes from the supervisor that holds the task only",
         )
+    _check_kind(task, outcome.kind)
     attempt = task.attempt
     apply(book, token, task, outcome)
     task.report_attempt, task.report_digest = attempt, digest_of(outcome)
@@ -63,6 +65,23 @@ def _is_repeat(task: Task, outcome: Report) -> bool:
     if outcome.attempt is None or outcome.attempt != task.report_attempt:
         return False
     return digest_of(outcome) == task.report_digest
+
+
+def _apply_returned(book: Book, token: Token, task: Task, outcome: Report) -> None:
+    if not task.is_routine:
+        raise Refused(
+            Code.INVALID_BODY, f"task {task.id} moves a token: it ends with an event, never 'returned'"
+        )
+    change(task, Move.REPORT_EVENT)
+    task.result = outcome.result or Raw(b"null")
+    end_anchor(book, token, task, TokenStatus.COMPLETED)
+
+
+def _check_kind(task: Task, kind: str) -> None:
+    if task.is_routine and kind in ("event", "waiting"):
+        raise Refused(
+            Code.INVALID_BODY, f"task {task.id} moves no token: it ends with 'returned' or 'failed'"
+        )
 
 
 def _apply_event(book: Book, token: Token, task: Task, outcome: Report) -> None:
@@ -132,6 +151,7 @@ def _apply_released(book: Book, token: Token, task: Task, outcome: Report) -> No
 _Apply = Callable[[Book, Token, Task, Report], None]
 _APPLY: Final[dict[str, _Apply]] = {
     "event": _apply_event,
+    "returned": _apply_returned,
     "waiting": _apply_waiting,
     "failed": _apply_failed,
     "released": _apply_released,

@@ -62,6 +62,8 @@ def check(book: Book, task: Task, generation: int) -> None:
             Code.ALREADY_RETRIED,
             f"task {task.id} was retried as task {book.retries[task.id]}; retry that one",
         )
+    if task.is_routine:
+        raise Refused(Code.NOT_RETRYABLE, f"task {task.id} moves no token: start its routine again")
     if old.parent is not None:
         raise Refused(Code.CHILD_TOKEN, f"{old.name!r} is part of {old.parent!r} and is retried with it")
     if not old.status.is_final or (task.visit, _plain(task.state)) != (old.visit, old.state):

@@ -74,7 +74,7 @@ def pause(book: Book, token: Token) -> None:
 def _pause(book: Book, token: Token) -> None:
     token.status, token.paused_at = TokenStatus.PAUSED, book.now
     book.log(token, "paused")
-    for task in book.live_tasks(token):
+    for task in book.tree(token):
         keep_back(task)
         task.generation += 1
         task.record("pause_requested", by="token")
@@ -102,7 +102,7 @@ def _resume(book: Book, token: Token) -> None:
         timer.is_changed = True
     token.status, token.paused_at = TokenStatus.ACTIVE, None
     book.log(token, "resumed")
-    for task in book.live_tasks(token):
+    for task in book.tree(token):
         let_go(book, token, task)
 
 

@@ -1,4 +1,4 @@
-"""Waits of a routine: for a time, a signal, or the first of several (S2-23 … S2-33).
+"""Waits of a routine: for a time, a signal, a child's result, or the first of several (S2-23 … S2-37).
 
 A wait is named by its step and occurrence, and what ended it is the checkpoint of that step, written by the transaction
 that ends it: replay finds it like any other value. Times are fixed when the task first parks there (DX-11). Of several
@@ -24,7 +24,7 @@ from stateous_control.rules.awaited import Part, Signal, Wait
 from stateous_control.rules.book import Book, Task, Token
 from stateous_control.rules.durable import check_durable, check_live, pass_point
 from stateous_control.rules.holding import check_attempt, is_of
-from stateous_control.rules.moves import change
+from stateous_control.rules.moves import cancel_tasks, change
 from stateous_control.rules.pausing import end_wait
 from stateous_control.rules.views import stamp
 
@@ -55,12 +55,21 @@ def park(book: Book, task: Task, said: Park) -> Raw | None:
     found = book.checkpoints.get((task.id, task.version, said.step, said.occurrence))
     if found is not None:
         return found.value
+    _check_children(book, task, said.wait)
     wait = _begun(book, task, said.step, said.occurrence, said.wait)
     end = _end(book, task, wait)
     if end is not None:
         return _pass(book, task, wait, end)
     _stay(book, task, wait, said.locked_decisions)
     return None
+
+
+def _check_children(book: Book, task: Task, said: Said) -> None:
+    """Refuse to wait for the result of anything but a direct child (S2-36); so no wait is a circle (S2-37)."""
+    for part in said.of or [said]:
+        child = None if part.task is None else book.tasks.get(part.task)
+        if part.task is not None and (child is None or child.parent_id != task.id):
+            raise Refused(Code.NOT_A_CHILD, f"task {part.task} is no child of task {task.id}")
 
 
 def _begun(book: Book, task: Task, step: str, occurrence: int, said: Said) -> Wait:
@@ -91,6 +100,8 @@ def _part(now: datetime, said: Said) -> Part:
                 f"'until' is more than {limits.DURATION_S_MAX} seconds (ten years) away",
             )
         return Part("sleep", until.astimezone(UTC))
+    if said.kind == "result":
+        return Part("result", task=said.task)
     return Part("signal", name=said.name)
 
 
@@ -104,6 +115,11 @@ def _end(book: Book, task: Task, wait: Wait) -> _End | None:
 def _end_of(book: Book, task: Task, index: int, part: Part) -> _End | None:
     if part.at is not None:
         return _End(part.at, index, part)
+    if part.task is not None:
+        child = book.tasks.get(part.task)
+        if child is None or not child.current_state.is_final:
+            return None
+        return _End(child.ended_at or book.now, index, part)
     for signal in book.signals:
         if signal.name == part.name and signal.is_for(task.id, task.token_id):
             return _End(signal.sent_at, index, part, signal)
@@ -114,20 +130,43 @@ def _pass(book: Book, task: Task, wait: Wait, end: _End) -> Raw:
     """Write what ended the wait as the checkpoint of its step, and return it."""
     if end.signal is not None:
         end.signal.taken_by, end.signal.is_changed = task.id, True
-    value = Raw(msgspec.json.encode(_told(wait, end)))
+    if end.part.kind == "timeout" and _is_for_result(wait):
+        _give_up(book, task, wait)
+    value = Raw(msgspec.json.encode(_told(book, wait, end)))
     pass_point(book, task, wait.step, wait.occurrence, value)
     return value
 
 
-def _told(wait: Wait, end: _End) -> dict[str, Any]:
+def _is_for_result(wait: Wait) -> bool:
+    return [part.kind for part in wait.parts] == ["timeout", "result"]
+
+
+def _give_up(book: Book, task: Task, wait: Wait) -> None:
+    """Cancel the child that took too long (S2-40); its own descendants end with it."""
+    child = book.tasks.get(wait.parts[1].task or 0)
+    if child is not None and not child.current_state.is_final:
+        cancel_tasks(book, book.tokens[task.token_id], (child,), "result_wait_timeout")
+
+
+def _told(book: Book, wait: Wait, end: _End) -> dict[str, Any]:
     """Say what ended a wait; of several, which by its place in the order that was asked."""
     if end.part.kind == "timeout":
         return {"outcome": "timeout"}
     told: dict[str, Any] = {"outcome": "slept"}
     if end.signal is not None:
         told = {"outcome": "signal", "name": end.signal.name, "payload": end.signal.payload or _NULL}
+    elif end.part.task is not None:
+        told = _result(book.tasks[end.part.task])
     first = int(wait.parts[0].kind == "timeout")
     return told if len(wait.parts) - first == 1 else told | {"index": end.index - first}
+
+
+def _result(child: Task) -> dict[str, Any]:
+    """Say how a child ended: with its result, or with why there is none."""
+    told: dict[str, Any] = {"outcome": "result", "task": child.id, "state": child.current_state.value}
+    if child.current_state is TaskState.COMPLETED:
+        return told | {"result": child.result or _NULL}
+    return told | {"reason": child.reason, "error": child.error}
 
 
 def _stay(book: Book, task: Task, wait: Wait, decisions: Raw) -> None:
@@ -154,6 +193,8 @@ def _reason(wait: Wait) -> str:
         return f"awaiting_any:{wait.step}#{wait.occurrence}"
     if parts[0].kind == "sleep":
         return f"sleeping:{wait.step}#{wait.occurrence}"
+    if parts[0].kind == "result":
+        return f"awaiting_result:{parts[0].task}"
     return f"awaiting_signal:{parts[0].name}#{wait.occurrence}"
 
 
@@ -164,7 +205,7 @@ def wake(book: Book, task: Task) -> bool:
     if wait is None or end is None:
         return False
     _pass(book, task, wait, end)
-    line = {"step": wait.step, "occurrence": wait.occurrence, "outcome": _told(wait, end)["outcome"]}
+    line = {"step": wait.step, "occurrence": wait.occurrence, "outcome": _told(book, wait, end)["outcome"]}
     end_wait(book, book.tokens[task.token_id], task, "wait_over", **line)
     return True
 
@@ -206,7 +247,7 @@ def signal_token(
     signal = Signal(None, None, token.id, name, payload, book.now, actor, key, is_new=True)
     book.signals.append(signal)
     book.log(token, "signal_sent", name=name, by=actor)
-    for task in book.live_tasks(token):
+    for task in book.tree(token):
         wake(book, task)
     return signal
 

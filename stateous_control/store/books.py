@@ -170,7 +170,9 @@ class Shelf:
         """Lock, then read. The book's time is read after the locks, so it is never before another's last change."""
         rows = await _lock(session, wanted)
         tokens = {row["id"]: _token(row) for row in rows}
-        await self._load_graphs(session, {token.graph for token in tokens.values()} - self.graphs.keys())
+        await self._load_graphs(
+            session, {token.graph for token in tokens.values()} - self.graphs.keys() - {""}
+        )
         tasks = await session.fetch(statements.read_tasks, list(tokens), sorted(wanted.tasks))
         book = Book(
             now=tasks[0]["now"],
@@ -271,7 +273,7 @@ def _token(row: Row) -> Token:
         id=values[0],
         owner=values[1],
         name=values[2],
-        graph=values[3],
+        graph=values[3] or "",  # an anchor has none
         workflow=values[4],
         state=values[5],
         status=_STATUSES[values[6]],
@@ -322,6 +324,10 @@ def _task(row: Row) -> Task:
         saved_bytes=values[23],
         retried_from=values[24],
         given_back=values[25],
+        parent_id=values[26],
+        result=_raw(values[27]),
+        error=values[28],
+        ended_at=values[29],
     )
 
 

@@ -257,7 +257,7 @@ _AWAY = (
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
 )
-_NAMES_TAKEN: Final = frozenset({"tokens_name_key"})
+_NAMES_TAKEN: Final = frozenset({"tokens_name_key", "start_keys_pkey"})
 
 
 def translated(error: Exception) -> Exception:

@@ -26,7 +26,8 @@ class Supervised:
     """What a book is to hold beyond tokens and tasks; the open questions of its tasks are always there.
 
     `questions` are ids, `named` task, key and occurrence, `checkpoints` places, `asks` how many questions may be asked,
-    `retried` the tasks whose retries matter, `awaited` what it is to hold of waits and signals.
+    `retried` the tasks whose retries matter, `awaited` what it is to hold of waits and signals,
+    `start_keys` owners and idempotency keys of starts.
     """
 
     questions: set[int] = field(default_factory=set)
@@ -35,6 +36,7 @@ class Supervised:
     retried: set[int] = field(default_factory=set)
     asks: int = 0
     awaited: Awaited = field(default_factory=Awaited)
+    start_keys: set[tuple[str, str]] = field(default_factory=set)
 
     def add(self, other: Supervised) -> None:
         """Take in what another operation of the same transaction wants."""
@@ -44,6 +46,7 @@ class Supervised:
         self.retried |= other.retried
         self.asks += other.asks
         self.awaited.add(other.awaited)
+        self.start_keys |= other.start_keys
 
 
 async def read_supervised(session: Session, wanted: Supervised, book: Book) -> None:
@@ -61,6 +64,9 @@ async def read_supervised(session: Session, wanted: Supervised, book: Book) -> N
             place = (row["task_id"], row["version"], row["step"], row["occurrence"])
             book.checkpoints[place] = Checkpoint(row["seq"], Raw(row["value"].encode()))
     await read_awaited(session, wanted.awaited, book)
+    if wanted.start_keys:
+        rows = await session.fetch(statements.read_start_keys, *_columns(wanted.start_keys, 2))
+        book.starts = {(row["owner"], row["key"]): (row["digest"], row["task_id"]) for row in rows}
     if wanted.retried:
         rows = await session.fetch(statements.read_retries, sorted(wanted.retried))
         book.retries = {row["retried_from"]: row["id"] for row in rows}
@@ -92,6 +98,9 @@ async def write_supervised(session: Session, book: Book) -> None:
     if passed:
         await session.fetch(statements.insert_checkpoints, *_columns(passed, 6), book.now)
     await write_awaited(session, book)
+    if book.starts_new:
+        keys = [(*place, *book.starts[place]) for place in book.starts_new]
+        await session.fetch(statements.insert_start_keys, *_columns(keys, 4))
     copied = [
         (task.retried_from, task.id)
         for task in book.tasks.values()

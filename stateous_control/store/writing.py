@@ -83,7 +83,7 @@ def _whole_token(token: Token) -> tuple[Any, ...]:
         token.id,
         token.owner,
         token.name,
-        token.graph,
+        token.graph or None,
         token.workflow,
         token.state,
         token.status.value,
@@ -158,6 +158,9 @@ def _new_task(task: Task, book: Book) -> tuple[Any, ...]:
         task.retried_from,
         task.saved_bytes,
         book.tokens[task.token_id].root_id,
+        task.version,
+        task.parent_id,
+        _text(task.new_input),
     )
 
 
@@ -182,6 +185,8 @@ def _changed_task(task: Task) -> tuple[Any, ...]:
         task.saved_bytes,
         _text(task.new_decisions),
         task.given_back or None,
+        _text(task.result),
+        task.error,
     )
 
 

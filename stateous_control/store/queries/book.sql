@@ -47,7 +47,7 @@ WITH found AS (
 SELECT moment.now, t.id, t.token_id, t.state, t.visit, t.current_state, t.attempt, t.failures, t.retries, t.generation,
   t.ready_at, t.watchdog_stop_reason, t.held_ready_at, t.supervisor, t.instance, t.releases, t.is_suspect,
   t.report_attempt, t.report_digest, t.pause_requested_at, t.expires_at, t.log_seq, t.handler_version, t.saved_bytes,
-  t.retried_from, t.given_back
+  t.retried_from, t.given_back, t.parent_id, t.result, t.error, t.ended_at
 FROM (SELECT clock_timestamp() AS now) moment LEFT JOIN found t ON true;
 
 -- name: read_questions
@@ -70,6 +70,11 @@ FROM unnest($1::bigint[], $2::int[], $3::text[], $4::int[]) AS n (task_id, versi
 JOIN checkpoints c ON c.task_id = n.task_id AND c.step = n.step AND c.occurrence = n.occurrence
   AND c.version = CASE n.version WHEN 0 THEN (SELECT t.handler_version FROM tasks t WHERE t.id = n.task_id)
     ELSE n.version END;
+
+-- name: read_start_keys
+-- What these idempotency keys of starts began.
+SELECT s.owner, s.key, s.digest, s.task_id FROM unnest($1::text[], $2::text[]) AS n (owner, key)
+JOIN start_keys s ON s.owner = n.owner AND s.key = n.key;
 
 -- name: read_retries
 -- The tasks that retry these tasks.

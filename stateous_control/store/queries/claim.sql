@@ -30,8 +30,8 @@ WITH named AS (
   FROM locked WHERE l.task_id = locked.task_id RETURNING l.task_id
 )
 SELECT t.id, t.token_id, t.state, t.visit, t.attempt, t.generation, t.is_suspect, t.ready_at,
-  t.handler_version, t.saved_bytes, k.name, k.owner, k.context, k.entered_by, k.entered_payload, k.entered_error,
-  k.seq,
+  t.handler_version, t.saved_bytes, t.input, k.name, k.owner, k.context, k.entered_by, k.entered_payload,
+  k.entered_error, k.seq,
   (SELECT string_agg(to_json(m.key)::text || ':' || m.value, ',' ORDER BY m.key)
    FROM memory m WHERE m.token_id = t.token_id AND m.state = t.state) AS memory
 FROM renewed JOIN tasks t ON t.id = renewed.task_id JOIN tokens k ON k.id = t.token_id
@@ -59,7 +59,7 @@ WITH wanted AS MATERIALIZED (
 ), picked AS MATERIALIZED (
   SELECT p.* FROM wanted w CROSS JOIN LATERAL (
     SELECT t.id, t.token_id, coalesce(t.root_id, t.token_id) AS lock_id, t.state, t.visit, t.attempt, t.generation,
-      t.is_suspect, t.ready_at, t.handler_version, t.saved_bytes, k.name, k.owner, k.context, k.entered_by,
+      t.is_suspect, t.ready_at, t.handler_version, t.saved_bytes, t.input, k.name, k.owner, k.context, k.entered_by,
       k.entered_payload, k.entered_error, k.seq
     FROM tasks t JOIN tokens k ON k.id = t.token_id
     WHERE t.owner = w.owner AND t.state = w.state AND t.ready_at >= w.since AND t.ready_at <= statement_timestamp()
@@ -73,12 +73,12 @@ WITH wanted AS MATERIALIZED (
 ), weighed AS (
   SELECT c.*, row_number() OVER oldest_first AS place,
     sum(400 + octet_length(c.context) + coalesce(octet_length(c.entered_payload), 0)
-      + coalesce(octet_length(c.memory), 0) + least(c.saved_bytes, 524288)) OVER oldest_first AS bytes
+      + coalesce(octet_length(c.memory), 0) + coalesce(octet_length(c.input), 0) + least(c.saved_bytes, 524288)) OVER oldest_first AS bytes
   FROM complete c WINDOW oldest_first AS (ORDER BY c.ready_at, c.id)
 )
 SELECT w.id, w.token_id, w.lock_id, w.state, w.visit, w.attempt, w.generation, w.is_suspect, w.ready_at,
   w.handler_version, w.saved_bytes, w.name, w.owner, w.context, w.entered_by, w.entered_payload, w.entered_error,
-  w.seq, w.memory
+  w.seq, w.memory, w.input
 FROM weighed w WHERE w.place = 1 OR w.bytes <= $5::bigint
 ORDER BY w.ready_at, w.id;
 

@@ -2,7 +2,7 @@
 -- One task with all that people ask about it. $1 id, $2 owners and $3 states of the caller (NULL: all).
 SELECT t.id, t.state, t.visit, t.current_state, t.watchdog_stop_reason, t.attempt, t.failures, t.retries, t.generation,
   t.ready_at, t.releases, t.is_suspect, t.queued_at, t.pause_requested_at, t.expires_at, t.log_seq, t.handler_version,
-  t.retried_from, t.owner, t.given_back, t.locked_decisions, k.name AS token, k.status AS steered, l.supervisor, l.instance,
+  t.retried_from, t.owner, t.given_back, t.locked_decisions, t.parent_id, t.input, t.result, t.error, t.ended_at, k.name AS token, k.status AS steered, l.supervisor, l.instance,
   l.until,
   (SELECT q.id FROM questions q WHERE q.task_id = t.id AND q.status = 'pending') AS question,
   (SELECT r.id FROM tasks r WHERE r.retried_from = t.id) AS retried_as
@@ -14,7 +14,8 @@ WHERE t.id = $1 AND ($2::text[] IS NULL OR t.owner = ANY ($2)) AND ($3::text[] I
 -- $5 owners (NULL: any), $6 the id that the last page ended on, $7 most.
 SELECT t.id, t.state, t.visit, t.current_state, t.watchdog_stop_reason, t.attempt, t.failures, t.retries, t.generation,
   t.ready_at, t.releases, t.is_suspect, t.queued_at, t.pause_requested_at, t.expires_at, t.log_seq, t.handler_version,
-  t.retried_from, t.owner, t.given_back, NULL AS locked_decisions, k.name AS token, k.status AS steered, l.supervisor, l.instance,
+  t.retried_from, t.owner, t.given_back, NULL AS locked_decisions, t.parent_id, NULL AS input, NULL AS result, t.error,
+  t.ended_at, k.name AS token, k.status AS steered, l.supervisor, l.instance,
   l.until,
   (SELECT q.id FROM questions q WHERE q.task_id = t.id AND q.status = 'pending') AS question,
   (SELECT r.id FROM tasks r WHERE r.retried_from = t.id) AS retried_as

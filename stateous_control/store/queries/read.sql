@@ -10,7 +10,7 @@ FROM tokens k WHERE k.owner = $1 AND lower(k.name) = lower($2) AND k.name = $2;
 SELECT k.id, k.name, k.state, k.status, k.visit, k.context, k.entered_at, k.parent, k.owner,
   (k.status = 'paused' AND EXISTS (SELECT 1 FROM tasks t JOIN tokens m ON m.id = t.token_id
     WHERE t.current_state = 'running' AND (m.id = k.id OR m.current_root = k.id))) AS is_pausing
-FROM tokens k WHERE ($1::text IS NULL OR k.status = $1) AND ($2::text IS NULL OR k.parent = $2)
+FROM tokens k WHERE k.graph IS NOT NULL AND ($1::text IS NULL OR k.status = $1) AND ($2::text IS NULL OR k.parent = $2)
   AND ($4::text[] IS NULL OR k.owner COLLATE "C" = ANY ($4))
 ORDER BY k.entered_at DESC, k.name LIMIT $3;
 
@@ -19,13 +19,13 @@ ORDER BY k.entered_at DESC, k.name LIMIT $3;
 SELECT k.id, k.name, k.state, k.status, k.visit, k.context, k.entered_at, k.parent, k.owner,
   (k.status = 'paused' AND EXISTS (SELECT 1 FROM tasks t JOIN tokens m ON m.id = t.token_id
     WHERE t.current_state = 'running' AND (m.id = k.id OR m.current_root = k.id))) AS is_pausing
-FROM tokens k WHERE ($1::text IS NULL OR k.status = $1) AND ($2::text IS NULL OR k.parent = $2)
+FROM tokens k WHERE k.graph IS NOT NULL AND ($1::text IS NULL OR k.status = $1) AND ($2::text IS NULL OR k.parent = $2)
   AND ($5::text[] IS NULL OR k.owner COLLATE "C" = ANY ($5)) AND ($4::bigint IS NULL OR k.id < $4)
 ORDER BY k.id DESC LIMIT $3;
 
 -- name: count_tokens
 -- How many tokens the whole list has.
-SELECT count(*) AS total FROM tokens k WHERE ($1::text IS NULL OR k.status = $1) AND ($2::text IS NULL OR k.parent = $2)
+SELECT count(*) AS total FROM tokens k WHERE k.graph IS NOT NULL AND ($1::text IS NULL OR k.status = $1) AND ($2::text IS NULL OR k.parent = $2)
   AND ($3::text[] IS NULL OR k.owner COLLATE "C" = ANY ($3));
 
 -- name: token_history

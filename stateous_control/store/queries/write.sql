@@ -27,19 +27,20 @@ FROM unnest($1::bigint[], $2::boolean[], $3::bigint[]) AS n (id, has_children, c
 -- name: insert_tasks
 -- New tasks, as they are when nothing has happened to them yet.
 INSERT INTO tasks (id, token_id, state, visit, retries, ready_at, held_ready_at, owner, log_seq, expires_at,
-  retried_from, saved_bytes, root_id)
+  retried_from, saved_bytes, root_id, handler_version, parent_id, input)
 SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::int[], $5::int[], $6::timestamptz[],
-  $7::timestamptz[], $8::text[], $9::bigint[], $10::timestamptz[], $11::bigint[], $12::bigint[], $13::bigint[]);
+  $7::timestamptz[], $8::text[], $9::bigint[], $10::timestamptz[], $11::bigint[], $12::bigint[], $13::bigint[],
+  $14::int[], $15::bigint[], $16::text[]);
 
 -- name: update_tasks
 -- Changed tasks, and the end of the lease of each that runs no more.
 WITH n AS MATERIALIZED (
   SELECT * FROM unnest($1::bigint[], $2::text[], $3::int[], $4::int[], $5::bigint[], $6::timestamptz[], $7::text[],
       $8::timestamptz[], $9::text[], $10::text[], $11::int[], $12::boolean[], $13::int[], $14::text[],
-      $15::bigint[], $16::timestamptz[], $17::bigint[], $18::text[], $19::int[])
+      $15::bigint[], $16::timestamptz[], $17::bigint[], $18::text[], $19::int[], $20::text[], $21::text[])
     AS n (id, current_state, attempt, failures, generation, ready_at, reason, held_ready_at, supervisor, instance,
       releases, is_suspect, report_attempt, report_digest, log_seq, pause_requested_at, saved_bytes, decisions,
-      given_back)
+      given_back, result, error)
 ), over AS (
   SELECT l.task_id FROM n JOIN leases l ON l.task_id = n.id WHERE n.current_state <> 'running'
   ORDER BY l.task_id FOR UPDATE OF l
@@ -51,7 +52,10 @@ UPDATE tasks t SET current_state = n.current_state, attempt = n.attempt, failure
   supervisor = n.supervisor, instance = n.instance, releases = n.releases, is_suspect = n.is_suspect,
   report_attempt = n.report_attempt, report_digest = n.report_digest, log_seq = n.log_seq,
   pause_requested_at = n.pause_requested_at, saved_bytes = n.saved_bytes,
-  locked_decisions = coalesce(n.decisions, t.locked_decisions), given_back = coalesce(n.given_back, t.given_back)
+  locked_decisions = coalesce(n.decisions, t.locked_decisions), given_back = coalesce(n.given_back, t.given_back),
+  result = coalesce(n.result, t.result), error = coalesce(n.error, t.error),
+  ended_at = CASE WHEN n.current_state IN ('completed', 'failed', 'expired', 'cancelled')
+    THEN coalesce(t.ended_at, clock_timestamp()) END
 FROM n WHERE t.id = n.id;
 
 -- name: insert_timers
@@ -149,3 +153,7 @@ DELETE FROM memory m USING unnest($1::bigint[]) AS n (token_id) WHERE m.token_id
 -- name: insert_keys
 -- Idempotency keys that are used up from now on.
 INSERT INTO idempotency_keys (token_id, key) SELECT * FROM unnest($1::bigint[], $2::text[]);
+
+-- name: insert_start_keys
+-- Idempotency keys of starts, with what they began.
+INSERT INTO start_keys (owner, key, digest, task_id) SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[]);

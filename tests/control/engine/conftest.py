@@ -20,6 +20,7 @@ TABLES = [
     "checkpoints",
     "questions",
     "waits",
+    "start_keys",
     "signals",
     "history",
     "memory",

@@ -171,7 +171,7 @@ async def test_health_never_asks_the_database(database: str) -> None:
         health = one.health()
         assert one._pool.transactions == before
     assert (health.workflow, health.checksum, health.protocol) == ("tickets", graph().checksum, 1)
-    assert health.features == ["wait", "batch", "release", "questions", "checkpoints", "signals"]
+    assert health.features == ["wait", "batch", "release", "questions", "checkpoints", "signals", "routines", "children"]
     assert (health.lease_s, health.heartbeat_s) == (120, 30)
     assert health.as_of is not None
 

@@ -34,6 +34,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "memory": {"key": "k", "value": 1, "attempt": 1},
     "checkpoints": HELD | {"step": "s", "occurrence": 1, "value": 1},
     "questions": HELD | {"key": "k", "occurrence": 1, "data": 1, "ttl_s": 60, "locked_decisions": DECIDED},
+    "children": HELD | {"step": "s", "occurrence": 1, "routine": "r"},
     "park": HELD | {"wait": {"kind": "pause"}, "locked_decisions": DECIDED},
     **{action: {"expected_generation": 2} for action in ("pause", "resume", "cancel", "retry")},
     "answer": {"answer": 1, "expected_generation": 2},

@@ -69,13 +69,21 @@ def park(kitchen: Kitchen, task: Task, **more: Any) -> bool:
     return pausing.park_paused(kitchen.book, task, Park(**said | more))
 
 
-def wait(kitchen: Kitchen, task: Task, kind: str = "sleep", step: str = "here", **parts: Any) -> Any:
+def wait(
+    kitchen: Kitchen,
+    task: Task,
+    kind: str = "sleep",
+    step: str = "here",
+    *,
+    child: int | None = None,
+    **parts: Any,
+) -> Any:
     """Park for something; the value of a wait that is over, or None for a parked task."""
     said = Park(
         supervisor="s",
         instance="i",
         attempt=task.attempt,
-        wait=Wait(kind=kind, **parts),
+        wait=Wait(kind=kind, task=child, **parts),
         step=step,
         occurrence=1,
         locked_decisions=DECISIONS,
