@@ -92,9 +92,12 @@ def repeated_beat_at(
     return at + max(BEAT_RETRY_MIN_S, min(max(span, asked), bound))
 
 
-def denied_beat_s(heartbeat_s: float) -> float:
-    """Return how far apart beats are while our key is refused (A-51)."""
-    return max(DENIED_MIN_S, heartbeat_s / 3)
+def denied_beat_at(at: float, heartbeat_s: float, *, sent_at: float) -> float:
+    """Return when the beat after one that was refused for our key is due (A-51), 1 s from now at least.
+
+    Counted from when that one was sent: the other requests of the same beat may have taken their time (A-27).
+    """
+    return max(at + BEAT_RETRY_MIN_S, sent_at + max(DENIED_MIN_S, heartbeat_s / 3))
 
 
 def denied_s(failures: int, luck: float) -> float:

@@ -132,7 +132,7 @@ class Heartbeats:
     def _repeat_at(self, error: Unanswered, now: float, trusted: float, sent_at: float) -> float:
         heartbeat_s = self._control_plane.terms.heartbeat_s
         if isinstance(error, Denied):
-            return now + cadence.denied_beat_s(heartbeat_s)
+            return cadence.denied_beat_at(now, heartbeat_s, sent_at=sent_at)
         luck = self._luck.random()
         return cadence.repeated_beat_at(
             now, trusted, heartbeat_s, luck, sent_at=sent_at, asked_s=error.asked_s
