@@ -86,9 +86,9 @@ async def test_claims_keep_their_speed_under_a_held_snapshot(
         )
         assert last >= first / 2
         assert p99_s <= 5 * empty_s
-        # An agent that serves both kinds gets both.
+        # An agent that serves both kinds, and caps the older one, gets both at once; without a cap age alone decides.
         await queue(database, 5, first=2_000_000)
-        both = await one.claim(ask("coding", "testing", max=1_000))
+        both = await one.claim(ask("coding", "testing", max=1_000, max_by_state={"testing": 900}))
         assert {grant.state for grant in both} == {"coding", "testing"}
 
 
