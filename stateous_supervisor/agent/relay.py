@@ -9,18 +9,21 @@ from __future__ import annotations
 
 from typing import Final
 
+import anyio
 import msgspec
 from msgspec import Raw
 from stateous_contract.codes import Code
 
 from stateous_supervisor.agent import calls
-from stateous_supervisor.agent.assignment import Assignment, Lost, Parked
+from stateous_supervisor.agent.assignment import Assignment, Lost, Parked, Phase
 from stateous_supervisor.agent.control_plane import ControlPlane, Result
 from stateous_supervisor.agent.outbox import Envelope
 from stateous_supervisor.agent.roster import RUNNING, Roster
 from stateous_supervisor.link import frames
 
 NOT_IMPLEMENTED: Final = 501
+LEAVE_S: Final = 10.0  # a host abandons a routine that stays longer
+LOOK_S: Final = 0.05
 # Refusals that say that the attempt is over, with the cause that the routine and the log are told.
 OVER: Final = {
     Code.ATTEMPT_OVER.wire: "attempt_over",
@@ -68,6 +71,12 @@ class Relay:
         elif result.parked:
             self._roster.happen(key, Parked(envelope.kind))
         self._roster.tell_host([_answer(envelope, result)])
+
+    async def until_all_left(self) -> None:
+        """Wait until parked routines have left their hosts, whose end would cut them short (S1-44), for a bounded time."""
+        with anyio.move_on_after(LEAVE_S):
+            while any(a.phase is Phase.PARKED for a in self._roster.assignments.values()):  # noqa: ASYNC110 at a stop only
+                await anyio.sleep(LOOK_S)
 
     def _refuse(self, call: frames.Call, status: int, code: str, sentence: str) -> None:
         body = Raw(_encode({"code": code, "error": sentence}))

@@ -360,6 +360,7 @@ class Supervisor:
             await self._claims_over.wait()
         while self._roster.running:
             await self._wake.wait()
+        await self._relay.until_all_left()
 
     def _cancel_all(self) -> None:
         self._roster.is_draining = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import anyio
 import pytest
 from fakes import Fault
 from msgspec import Raw
@@ -244,5 +245,24 @@ def test_a_heartbeat_tells_of_a_pause_s1_71() -> None:
             await until(lambda: hosts.all and [f for f in hosts.last.heard if isinstance(f, PauseTask)])
 
             assert [f for f in hosts.last.heard if isinstance(f, PauseTask)] == [PauseTask(**KEY)]
+
+    simulate(main, features=DURABLE)
+
+
+def test_a_stop_lets_parked_routines_leave_first_s1_44() -> None:
+    async def main(world: World) -> None:
+        world.start_tokens(1)
+        hosts = ScriptedHosts({"plain": stay})
+        world.fake.faults.append(Fault(QUESTIONS, status=201, body=PARKED))
+        async with world.agent(hosts) as agent:
+            await until(lambda: hosts.all and hosts.last.scopes)
+            hosts.last.say(call("ask", key="go"))
+            await until(lambda: answers(hosts))
+            agent.stop.ask("test")
+            await anyio.sleep(3.0)
+            assert agent.exit is None
+
+            hosts.last.say(Outcome(outcome="parked", is_dropped=True, **KEY))
+            await until(lambda: agent.exit is not None, limit_s=2.0)
 
     simulate(main, features=DURABLE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 import pytest
@@ -137,6 +138,46 @@ def test_steps_side_by_side_replay_by_name_whoever_was_faster_s2_22_dx_20() -> N
     assert ran == ["b", "c", "a"]
     assert attempt(plane, awaited=then) == ["C", "A", "D"]
     assert ran == ["b", "c", "a", "d"]
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_steps_side_by_side_are_kept_over_kills_in_the_middle_dx_20(seed: int) -> None:
+    """Ten named steps with random delays; the routine is cut off at a random turn, until it comes through."""
+    luck, plane = random.Random(seed), Plane()
+    kept: list[str] = []
+    names = [f"step-{number}" for number in range(10)]
+
+    async def awaited(ctx: AsyncContext[Any]) -> list[str]:
+        async def work(name: str) -> str:
+            async def make() -> str:
+                for _ in range(luck.randrange(8)):
+                    await asyncio.sleep(0)
+                assert name not in kept
+                return name.upper()
+
+            made = await ctx.step(name, make)
+            kept.append(name)
+            return made
+
+        return await asyncio.gather(*(work(name) for name in names))
+
+    async def cut_off(ctx: AsyncContext[Any]) -> list[str] | None:
+        kept[:] = [step for step, _ in plane.values]
+        routine = asyncio.ensure_future(awaited(ctx))
+        for _ in range(luck.randrange(1, 12)):
+            await asyncio.sleep(0)
+        if routine.done():
+            return await routine
+        routine.cancel()
+        await asyncio.wait([routine])
+        return None
+
+    got = None
+    while got is None:
+        got = attempt(plane, awaited=cut_off)
+
+    assert got == [name.upper() for name in names]
+    assert len(plane.heard) == 10
 
 
 def test_a_step_has_a_key_that_every_attempt_has() -> None:
