@@ -13,9 +13,11 @@ import pytest
 import trustme
 from supervisor.peers import Peer
 
+from stateous_supervisor.agent import config
 from stateous_supervisor.agent.client import Client, options_for
 from stateous_supervisor.agent.faults import Unreachable
 from stateous_supervisor.agent.tls import context_for
+from stateous_supervisor.cli.daemon import client_for
 
 NOW = datetime.now(UTC)
 KEY = "canary-key"
@@ -80,6 +82,32 @@ def test_a_client_certificate_is_shown_to_a_server_that_asks_a_49(
             ask(peer.url, ca_file=ca_file)
 
     assert len(peer.heard) == 1
+
+
+def test_the_files_of_the_configuration_are_what_run_uses_a_49(ca: trustme.CA, tmp_path: Path) -> None:
+    """Custom CA, client certificate and key file, from `stateous.yaml` to a server that asks for them."""
+    context = serving(ca.issue_cert("localhost"))
+    context.verify_mode = ssl.CERT_REQUIRED
+    ca.configure_trust(context)
+    mine = ca.issue_cert("box-1")
+    ca.cert_pem.write_to_path(tmp_path / "ca.pem")
+    mine.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    mine.private_key_pem.write_to_path(tmp_path / "key.pem")
+    (tmp_path / "token").write_text(KEY)
+    files = "ca_file: ca.pem\nclient_cert: cert.pem\nclient_key: key.pem\ntoken_file: token\n"
+
+    with Peer(context=context) as peer:
+        (tmp_path / "stateous.yaml").write_text(f"url: {peer.url}\n{files}")
+
+        async def run() -> int:
+            client = client_for(config.load(tmp_path, environment={}))
+            try:
+                return (await client.call("POST", "/x", b"{}", deadline_s=5, bytes_max=100)).status
+            finally:
+                await client.close()
+
+        assert anyio.run(run) == 200
+        assert peer.heard[0].headers["authorization"] == f"Bearer {KEY}"
 
 
 def test_a_key_with_a_passphrase_is_an_error_not_a_question(tmp_path: Path) -> None:
