@@ -59,7 +59,8 @@ def test_a_beat_is_tried_at_least_every_interval_however_long_the_last_one_took_
 
 
 @pytest.mark.parametrize(
-    ("heartbeat_s", "took_s", "due_at"), [(30.0, 0.0, 110.0), (60.0, 0.0, 120.0), (15.0, 7.5, 110.0), (30.0, 15.0, 116.0)]
+    ("heartbeat_s", "took_s", "due_at"),
+    [(30.0, 0.0, 110.0), (60.0, 0.0, 120.0), (15.0, 7.5, 110.0), (30.0, 15.0, 116.0)],
 )
 def test_a_refused_beat_is_sent_again_within_the_interval_however_long_others_took_a_51(
     heartbeat_s: float, took_s: float, due_at: float
