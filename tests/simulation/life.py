@@ -28,7 +28,7 @@ from .network import Weather
 
 EPOCH = 1_700_000_000.0
 PATHS = ["plain", "main", "brittle", "fragile", "round", "sturdy", "picky", "patient"]
-LEASES = [(120.0, 30.0)] * 3 + [(300.0, 60.0)] * 2 + [(60.0, 15.0)]
+LEASES = [(120.0, 30.0)] * 2 + [(300.0, 60.0)] * 3 + [(60.0, 15.0)]
 DRAIN_S = 3_600.0
 LIVE_MAX = 25
 
@@ -54,7 +54,7 @@ def draw(luck: random.Random, *, is_baseline: bool) -> Drawn:
     return Drawn(
         is_baseline=is_baseline,
         boxes=1 if is_baseline else luck.choice([1, 1, 1, 2]),
-        slots=luck.choice([1, 2, 4, 8]),
+        slots=luck.choice([1, 1, 2, 4, 8]),
         storm_s=3_600.0 * (1.0 if is_baseline else luck.choice([2.0, 3.0, 4.0, 6.0])),
         lease_s=lease_s,
         heartbeat_s=heartbeat_s,
