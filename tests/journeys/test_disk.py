@@ -33,7 +33,13 @@ def status(folder: Path, state: Path) -> dict[str, Any]:
 
 
 def outlive_a_full_disk(
-    agent: Program, plane: ControlPlaneClient, box: Path, name: str, fill: Callable[[], None], drain: Any
+    agent: Program,
+    plane: ControlPlaneClient,
+    box: Path,
+    *,
+    name: str,
+    fill: Callable[[], None],
+    drain: Callable[[], object],
 ) -> Iterator[None]:
     """The course of both tests; it stops once where the disk is full, for what only one of them can look at."""
     plane.start(name, gate=str(box / "gate"))
@@ -62,7 +68,9 @@ def test_a_disk_that_takes_no_writes_costs_no_outcome_and_is_said(
     with AgentProgram(folder, plane_url, "--tasks", "1", "--state-dir", state) as agent:
         most = resource.prlimit(agent.child.pid, resource.RLIMIT_FSIZE)[1]
         limit = lambda size: resource.prlimit(agent.child.pid, resource.RLIMIT_FSIZE, (size, most))  # noqa: E731
-        course = outlive_a_full_disk(agent, plane, box, "limited", lambda: limit(0), lambda: limit(most))
+        course = outlive_a_full_disk(
+            agent, plane, box, name="limited", fill=lambda: limit(0), drain=lambda: limit(most)
+        )
         next(course)
         seen = status(folder, state)
         assert (seen["outbox_is_writable"], seen["is_claiming"]) == (False, False)
@@ -116,6 +124,6 @@ def test_a_state_folder_of_1_mb_is_filled_and_emptied(
                     except OSError:
                         continue
 
-        course = outlive_a_full_disk(agent, plane, box, "small", fill, filler.unlink)
+        course = outlive_a_full_disk(agent, plane, box, name="small", fill=fill, drain=filler.unlink)
         next(course)
         assert next(course, None) is None
