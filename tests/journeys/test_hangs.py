@@ -51,7 +51,6 @@ def told(agent: AgentProgram, event: str) -> list[dict[str, Any]]:
     return [line for line in lines if line["event"] == event]
 
 
-@pytest.mark.prove
 def test_a_thread_routine_that_holds_the_interpreter_costs_no_lease(
     box: Path, plane_url: str, plane: ControlPlaneClient
 ) -> None:
@@ -60,17 +59,17 @@ def test_a_thread_routine_that_holds_the_interpreter_costs_no_lease(
     with AgentProgram(folder, plane_url) as agent:
         plane.start("neighbour", kind="loop", gate=str(box / "gate"))
         wait_for(lambda: folders.phases(folder, "neighbour"), within_s=15, what="the neighbour")
-        plane.start("gil-hog", size=5)
+        plane.start("gil-hog", size=6)
         wait_for(lambda: told(agent, "host.blocked"), within_s=15, what="the warning")
         plane.until("gil-hog", status="completed", within_s=40)
         (box / "gate").touch()
         plane.until("neighbour", status="completed")
-        wait_for(lambda: told(agent, "host.unblocked"), within_s=5, what="the end of it")
+        wait_for(lambda: told(agent, "host.unblocked"), within_s=15, what="the end of it")
         blocked = told(agent, "host.blocked")[0]
     assert blocked["what"] == "host"
     assert blocked["place"] == "hand.py:9 (hold)"
     assert blocked["token"] == "gil-hog"
-    assert blocked["blocked_s"] < 2.5
+    assert blocked["blocked_s"] < 6
     for token in ("gil-hog", "neighbour"):
         assert not {"task_failed", "task_released"} & set(plane.kinds(token))
 
@@ -78,7 +77,7 @@ def test_a_thread_routine_that_holds_the_interpreter_costs_no_lease(
 def test_an_async_routine_that_blocks_the_loop_is_named_and_only_async_claims_pause(
     box: Path, plane_url: str, plane: ControlPlaneClient
 ) -> None:
-    """A-22."""
+    """A-22, DX-17: it blocks for longer than the lease, and is not run again: heartbeats go on."""
     folder = folders.make(box, plane_url, loop=BLOCKING)
     with AgentProgram(folder, plane_url) as agent:
         plane.start("blocks", kind="loop", size=6)
@@ -89,4 +88,6 @@ def test_an_async_routine_that_blocks_the_loop_is_named_and_only_async_claims_pa
         plane.until("blocks", status="completed")
         blocked = told(agent, "host.blocked")[0]
     assert (blocked["what"], blocked["place"], blocked["token"]) == ("loop", "loop.py:10 (loop)", "blocks")
-    assert "task_failed" not in plane.kinds("blocks")
+    assert not {"task_failed", "task_released"} & set(plane.kinds("blocks"))
+    assert [attempt for attempt, _ in folders.phases(folder, "blocks")][:1] == [1]
+    assert plane.kinds("blocks").count("task_claimed") == 2  # its own, and that of the next state
