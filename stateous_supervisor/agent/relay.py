@@ -73,7 +73,7 @@ class Relay:
         self._roster.tell_host([_answer(envelope, result)])
 
     async def until_all_left(self) -> None:
-        """Wait, for a bounded time, until parked routines have left their hosts: a host that ends cuts them short (S1-44)."""
+        """Wait, for a bounded time, until parked routines have left; the end of a host cuts them short (S1-44)."""
         with anyio.move_on_after(LEAVE_S):
             while any(a.phase is Phase.PARKED for a in self._roster.assignments.values()):  # noqa: ASYNC110 at a stop only
                 await anyio.sleep(LOOK_S)

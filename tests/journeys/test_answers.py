@@ -22,7 +22,13 @@ HOW = {
 }
 
 
-@pytest.mark.parametrize("how", HOW)
+# One of each kind here, the others with the long counts: each starts two agents.
+SOME = ("def", "async-process")
+
+
+@pytest.mark.parametrize(
+    "how", [*SOME, *(pytest.param(h, marks=pytest.mark.prove) for h in HOW if h not in SOME)]
+)
 def test_an_answer_goes_to_whoever_runs_the_task_then(
     how: str, box: Path, plane_url: str, plane: ControlPlaneClient
 ) -> None:

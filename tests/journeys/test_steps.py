@@ -81,6 +81,7 @@ def test_a_pause_is_observed_at_the_checkpoint_and_the_task_goes_on_after_it(
     assert durable.task_of(plane, "paused")["failures"] == 0
 
 
+@pytest.mark.prove
 def test_lost_requests_and_answers_of_checkpoints_keep_one_value_each(
     box: Path, plane_url: str, plane: ControlPlaneClient
 ) -> None:
@@ -106,6 +107,7 @@ def test_lost_requests_and_answers_of_checkpoints_keep_one_value_each(
     assert [each["step"] for each in kept] == ["one", "two", "between", "three"]
 
 
+@pytest.mark.prove
 def test_another_control_plane_on_a_copy_of_the_database_goes_on_alike(
     box: Path, postgres: str, migrated_template: str
 ) -> None:
