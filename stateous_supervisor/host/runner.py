@@ -381,13 +381,15 @@ class Runner:
             self.abandoned.discard(attempt)
             end_lines(attempt.key)
             return False
-        attempt.release()
-        self._timed.discard(attempt)
-        if self.running.get(attempt.task) is attempt:
-            del self.running[attempt.task]
-        end_lines(attempt.key)
-        outcome.duration_s = monotonic() - attempt.began_at if attempt.began_at else 0.0
-        self._speaker.post(outcome)
+        try:
+            attempt.release()
+            self._timed.discard(attempt)
+            if self.running.get(attempt.task) is attempt:
+                del self.running[attempt.task]
+            end_lines(attempt.key)
+            outcome.duration_s = monotonic() - attempt.began_at if attempt.began_at else 0.0
+        finally:  # A signal handler of user code may raise anywhere in here; nobody else says the outcome.
+            self._speaker.post(outcome)
         return True
 
 
