@@ -374,13 +374,13 @@ class Runner:
                 target=self._on_raised, args=(attempt, error), kwargs={"can_wait": True}, daemon=True
             ).start()
 
-    def _end(self, attempt: Attempt, outcome: Outcome) -> bool:
-        """End the attempt, once. Returns False where it was over."""
+    def _end(self, attempt: Attempt, outcome: Outcome) -> None:
+        """End the attempt, once; where it is over already its routine has ended late."""
         shelter.end_if_forked(None)
         if not attempt.take_end():
             self.abandoned.discard(attempt)
             end_lines(attempt.key)
-            return False
+            return
         try:
             attempt.release()
             self._timed.discard(attempt)
@@ -390,7 +390,6 @@ class Runner:
             outcome.duration_s = monotonic() - attempt.began_at if attempt.began_at else 0.0
         finally:  # A signal handler of user code may raise anywhere in here; nobody else says the outcome.
             self._speaker.post(outcome)
-        return True
 
 
 def _cancel_future(attempt: Attempt) -> None:
