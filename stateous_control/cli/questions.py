@@ -52,7 +52,7 @@ def list_(
     table(
         ("QUESTION", "TASK", "TOKEN", "STATE", "KEY", "STATUS", "EXPIRES"),
         [
-            (each["question"], each["task"], each["token"], each["state"], _key(each), each["status"],
+            (each["question"], each["task"], each.get("token", "-"), _place(each), _key(each), each["status"],
              each["expires_at"])
             for each in reply.value["entries"]
         ],
@@ -132,7 +132,8 @@ def _tell(question: dict[str, Any], *, as_json: bool) -> None:
     else:
         print(
             clean(
-                f"{question['question']}  {question['token']}: {_key(question)}, until {question['expires_at']}"
+                f"{question['question']}  {question.get('token') or _place(question)}: {_key(question)}, "
+                f"until {question['expires_at']}"
             ),
             flush=True,
         )
@@ -174,7 +175,8 @@ def _value(text: str, *, is_text: bool) -> Raw:
 def _show(view: dict[str, Any], text: str) -> None:
     say(
         clean(
-            f"question {view['question']} of task {view['task']} ({view['token']}, {view['state']}): {_key(view)}"
+            f"question {view['question']} of task {view['task']} "
+            f"({view.get('token', '-')}, {_place(view)}): {_key(view)}"
         )
     )
     say(clean(f"{view['status']}, asked at {view['asked_at']}, expires at {view['expires_at']}"))
@@ -195,6 +197,11 @@ def _text(text: str, name: str) -> str:
     from msgspec import Raw
 
     return bytes(msgspec.json.decode(text, type=dict[str, Raw])[name]).decode()
+
+
+def _place(view: dict[str, Any]) -> str:
+    """Return the state that asks, or the routine."""
+    return str(view.get("state") or view["routine"])
 
 
 def _key(view: dict[str, Any]) -> str:

@@ -49,3 +49,18 @@ def test_lists_show_routines_beside_states(live: Live, ask) -> None:
 def test_an_input_that_is_no_json_is_refused_here(live: Live, ask) -> None:
     code, _, err = ask("task", "start", "x", "{")
     assert (code, "no JSON" in err) == (64, True)
+
+
+def test_a_routine_asks_like_a_state(live: Live, ask) -> None:
+    """A question of a task without a token is listed, shown and answered."""
+    _, out, _ = ask("task", "start", "asking", "--json")
+    task = json.loads(out)["task"]
+    body = {**HOLDER, "states": [], "routines": {"asking": [1]}, "request": live.name()}
+    assert live.http.post("/tasks/claim", json=body).json()["task"] == task
+    decided = {"run": "r", "node": None, "visited": [], "bindings": {}}
+    asked = {"key": "go", "occurrence": 1, "data": 1, "ttl_s": 600, "locked_decisions": decided}
+    made = live.http.post(f"/tasks/{task}/questions", json={**HOLDER, "attempt": 1, **asked})
+    question = str(made.json()["question"])
+    assert "asking" in ask("question", "list")[1]
+    assert "asking" in ask("question", "show", question)[1]
+    assert ask("question", "answer", question, "true")[0] == 0
