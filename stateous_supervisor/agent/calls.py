@@ -35,7 +35,9 @@ ROWS: Final[Mapping[str, Row]] = {
     "ask": Row("POST", "/tasks/{task}/questions", "questions", "ctx.ask"),
     "checkpoint": Row("PUT", "/tasks/{task}/checkpoints", "checkpoints", "ctx.step", is_message=True),
     "checkpoints": Row("GET", "/tasks/{task}/checkpoints", "checkpoints", "ctx.step"),
+    "park": Row("POST", "/tasks/{task}/park", "signals", "a wait"),
     "pause": Row("POST", "/tasks/{task}/park", "questions", "ctx.checkpoint"),
+    "spawn": Row("POST", "/tasks/{task}/children", "children", "ctx.spawn"),
 }
 
 

@@ -24,6 +24,7 @@ from stateous_supervisor.sdk.occurrences import Occurrence
 from stateous_supervisor.sdk.payloads import model_instance, model_of, payload_text
 from stateous_supervisor.sdk.replay import Replay
 from stateous_supervisor.sdk.values import json_text, read
+from stateous_supervisor.sdk.wait_calls import AwaitedWaits, PlainWaits
 
 C = TypeVar("C")
 D = TypeVar("D")
@@ -276,13 +277,13 @@ class BaseContext(Mapping[str, Any], Generic[C]):
         return self._entries
 
 
-class Context(BaseContext[C], PlainCalls):
+class Context(BaseContext[C], PlainCalls, PlainWaits):
     """The argument of a `def` routine."""
 
     __slots__ = ()
 
 
-class AsyncContext(BaseContext[C], AwaitedCalls):
+class AsyncContext(BaseContext[C], AwaitedCalls, AwaitedWaits):
     """The argument of an `async def` routine."""
 
     __slots__ = ()

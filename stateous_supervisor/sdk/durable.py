@@ -98,9 +98,9 @@ def step(
 
     What comes back is always what was stored: JSON, read anew. A pause that is requested is observed before it.
     """
-    point = replay.step(_name(name, "step", STEP_CHARS_MAX), _occurrence(occurrence))
+    point = replay.step(name_checked(name, "step", STEP_CHARS_MAX), occurrence_checked(occurrence))
     try:
-        stored = yield from _stored(replay, point)
+        stored = yield from stored_of(replay, point)
         if stored is None and is_pausing():
             yield from _pause(replay, {})
         if stored is None:
@@ -118,7 +118,7 @@ def _first(replay: Replay, point: Point, function: Callable[[], Any]) -> Course[
         what = f"the value of the step {point.name!r}"
         value = json_size_checked(json_text(made, what), what)
         place = {"step": point.name, "occurrence": point.occurrence, "version": replay.version}
-        reply = yield from _send("checkpoint", {**place, "value": Raw(value)})
+        reply = yield from send("checkpoint", {**place, "value": Raw(value)})
         replay.keep(point, reply.body)
     finally:
         replay.end(point)
@@ -127,9 +127,9 @@ def _first(replay: Replay, point: Point, function: Callable[[], Any]) -> Course[
 
 def checkpoint(replay: Replay, name: str, occurrence: int | None) -> Course[None]:
     """Pass a point where a pause is observed; once it is passed it is passed (S1-71, S1-76)."""
-    point = replay.step(_name(name, "checkpoint", STEP_CHARS_MAX), _occurrence(occurrence))
+    point = replay.step(name_checked(name, "checkpoint", STEP_CHARS_MAX), occurrence_checked(occurrence))
     try:
-        stored = yield from _stored(replay, point)
+        stored = yield from stored_of(replay, point)
         replay.visit(point)
         if stored is None:
             yield from _pause(replay, {"step": point.name, "occurrence": point.occurrence})
@@ -144,7 +144,7 @@ def ask(replay: Replay, question: Question, occurrence: int | None) -> Course[An
     Raises Parked: nobody has answered yet; the attempt is over.
     """
     point = replay.question(
-        _name(question.key, "question's key", QUESTION_KEY_CHARS_MAX), _occurrence(occurrence)
+        name_checked(question.key, "question's key", QUESTION_KEY_CHARS_MAX), occurrence_checked(occurrence)
     )
     answer = replay.answer_of(point)
     if answer is None:
@@ -167,7 +167,7 @@ def _ask(replay: Replay, point: Point, question: Question) -> Course[bytes]:
         body["choices"] = Raw(question.choices.encode())
     if question.remind_s is not None:
         body["remind_s"] = question.remind_s
-    reply = yield from _park(replay, "ask", body)
+    reply = yield from park(replay, "ask", body)
     asked = _asked.decode(reply.body)
     if reply.is_parked:
         raise Parked(f"awaiting_user_answer:{point.name}", asked.question)
@@ -176,18 +176,19 @@ def _ask(replay: Replay, point: Point, question: Question) -> Course[bytes]:
 
 def _pause(replay: Replay, passed: Mapping[str, Any]) -> Course[None]:
     """Park if a pause is still requested; `passed` names the point that counts as passed by it."""
-    reply = yield from _park(replay, "pause", {"wait": {"kind": "pause"}, **passed})
+    reply = yield from park(replay, "pause", {"wait": {"kind": "pause"}, **passed})
     if reply.is_parked:
         raise Parked("user_paused")
 
 
-def _park(replay: Replay, call: str, body: Mapping[str, Any]) -> Course[Reply]:
+def park(replay: Replay, call: str, body: Mapping[str, Any]) -> Course[Reply]:
     """Make a call that may park: after all steps that are under way, and with where the run is (S1-50, S1-70)."""
     yield Quiet()
-    return (yield from _send(call, {**body, "locked_decisions": replay.decisions()}))
+    return (yield from send(call, {**body, "locked_decisions": replay.decisions()}))
 
 
-def _send(call: str, body: Mapping[str, Any]) -> Course[Reply]:
+def send(call: str, body: Mapping[str, Any]) -> Course[Reply]:
+    """Make a call. Raises FeatureMissing, CallRefused: the control plane has no such thing, or refuses this one."""
     reply: Reply = yield Send(call, encode(body))
     if reply.status >= 400 or reply.status == 0:
         _raise(reply)
@@ -201,12 +202,12 @@ def _raise(reply: Reply) -> NoReturn:
     raise CallRefused(refusal.code, refusal.error)
 
 
-def _stored(replay: Replay, point: Point) -> Course[bytes | None]:
+def stored_of(replay: Replay, point: Point) -> Course[bytes | None]:
     """Return what stands for a point; what did not fit the grant is read first."""
     stored = replay.value_of(point)
     while stored is None and replay.rest_after is not None:
         after = replay.rest_after
-        reply = yield from _send("checkpoints", {"version": replay.version, "after": after})
+        reply = yield from send("checkpoints", {"version": replay.version, "after": after})
         page = _page.decode(reply.body)
         replay.take(page.entries, is_last=page.cursor is None or not page.entries)
         stored = replay.value_of(point)
@@ -234,14 +235,16 @@ def question(
     )
 
 
-def _name(name: Any, what: str, chars_max: int) -> str:
+def name_checked(name: Any, what: str, chars_max: int) -> str:
+    """Return a name as it is. Raises ValueError: it is none."""
     if isinstance(name, str) and 1 <= len(name) <= chars_max and name.isprintable():
         json_text(name, f"the {what}")
         return name
     raise ValueError(f"a {what} is text of 1 to {chars_max} printable characters, not {name!r:.150}")
 
 
-def _occurrence(occurrence: Any) -> int | None:
+def occurrence_checked(occurrence: Any) -> int | None:
+    """Return an occurrence as it is. Raises ValueError: it is none."""
     if occurrence is None:
         return None
     is_whole = isinstance(occurrence, int) and not isinstance(occurrence, bool)

@@ -1,7 +1,7 @@
 """How a durable call leaves the routine: parked, lost, or refused.
 
 `Parked` and `AttemptLost` are control flow and no `Exception`: ``except Exception`` and retry decorators let them
-through (S1-46). `FeatureMissing` and `CallRefused` are ordinary errors of the routine.
+through (S1-46). `FeatureMissing`, `CallRefused` and `ChildFailed` are ordinary errors of the routine.
 """
 
 from __future__ import annotations
@@ -46,3 +46,22 @@ class CallRefused(Exception):
         super().__init__(f"{sentence} ({code})")
         self.code = code
         self.sentence = sentence
+
+
+class ChildFailed(Exception):
+    """The child whose result was asked for has none.
+
+    Args:
+        task: the child's id.
+        state: how it ended: failed, expired or cancelled.
+        reason: why, as its `watchdog_stop_reason`.
+        error: the text of its last failure.
+    """
+
+    def __init__(self, task: int, state: str, reason: str | None, error: str | None) -> None:
+        why = f" ({reason})" if reason else ""
+        super().__init__(f"task {task} is {state}{why}" + (f": {error}" if error else ""))
+        self.task = task
+        self.state = state
+        self.reason = reason
+        self.error = error

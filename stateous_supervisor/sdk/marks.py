@@ -1,4 +1,4 @@
-"""How a function says which state it is the routine of: ``@on_state(states.testing)``.
+"""How a function says what it is the routine of: ``@on_state(states.testing)``, ``@routine("reports.publish")``.
 
 Marking changes nothing but one attribute; nothing is registered on import. The host finds marked functions, and
 those that the published package's decorator marked, in the modules of the folder.
@@ -13,22 +13,39 @@ from dataclasses import dataclass
 from types import MethodType
 from typing import Any, Final, Literal, Protocol, TypeVar, overload
 
-from stateous_contract.limits import DURATION_PATTERN, DURATION_S_MAX
+from stateous_contract.limits import DURATION_PATTERN, DURATION_S_MAX, ROUTINE_PATTERN
 
 from stateous_supervisor.sdk.states import O, StateRef
 
 MARK: Final = "__stateous_routine__"
 # The attribute of the published package: the state itself.
 THEIR_MARK: Final = "__stateous_implements__"
+VERSION_MAX: Final = 2**31 - 1
 
 C = TypeVar("C")
+F = TypeVar("F", bound=Callable[[Any, Any], Any])
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_ROUTINE: Final = re.compile(ROUTINE_PATTERN, re.ASCII)
+
+
+@dataclass(frozen=True)
+class RoutineRef:
+    """A routine without a graph. `name` is what it is served as: ``@`` and the routine's name, as no state is named."""
+
+    routine: str
+
+    @property
+    def name(self) -> str:
+        return f"@{self.routine}"
 
 
 @dataclass(frozen=True)
 class Mark:
-    """What `on_state` keeps on a function. `state` has `name` and `emits`; `timeout_s` is None without a limit."""
+    """What a function is marked with. `state` is a state, with `name` and `emits`, or a `RoutineRef`.
+
+    `timeout_s` is None without a limit.
+    """
 
     state: Any
     isolation: str | None
@@ -69,18 +86,56 @@ def on_state(
     """
     if not is_state(state):
         raise TypeError(f"on_state takes a state of contract.states, not {_kind(state)}")
+    return typing.cast("Marking[O]", _marking(state, isolation, timeout, version))
+
+
+def routine(
+    name: str,
+    *,
+    version: int = 1,
+    isolation: Literal["thread", "process"] | None = None,
+    timeout: float | str | None = None,
+) -> Callable[[F], F]:
+    """Mark a function as a routine without a graph: it takes context and input, and returns a JSON result (S2-11).
+
+    Args:
+        name: of the routine, by which it is started: ``reports.publish``.
+        version: of the handler; 1 or more. A folder may have several versions, each a function (S2-21, S2-52).
+        isolation: as for `on_state`.
+        timeout: as for `on_state`; time in which it is parked does not count.
+
+    Raises:
+        TypeError: the function cannot be marked.
+        ValueError: an argument is out of its bounds.
+    """
+    if not isinstance(name, str) or _ROUTINE.fullmatch(name) is None:
+        raise ValueError(
+            f"the name of a routine is {name!r:.150}; it must start with a letter or digit and have up to 127 more "
+            "letters, digits, '.', '_' and '-'"
+        )
+    return typing.cast("Callable[[F], F]", _marking(RoutineRef(name), isolation, timeout, version))
+
+
+def routine_named(given: Any, version: int) -> tuple[Any, int]:
+    """Return name and version of a marked routine; a name, as it is, with the version that goes with it."""
+    mark = None if isinstance(given, str) else mark_of(given)
+    if mark is None or not isinstance(mark.state, RoutineRef):
+        return given, version
+    return mark.state.routine, mark.version
+
+
+def _marking(state: Any, isolation: str | None, timeout: float | str | None, version: int) -> Any:
     if isolation not in (None, "thread", "process"):
         raise ValueError(f"isolation is {isolation!r}; it must be 'thread' or 'process'")
-    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+    if isinstance(version, bool) or not isinstance(version, int) or not 1 <= version <= VERSION_MAX:
         raise ValueError(f"version is {version!r}; it must be an integer of 1 or more")
     timeout_s = None if timeout is None else duration_s(timeout, "timeout")
 
     def mark(routine: Any) -> Any:
-        made = Mark(state, isolation, timeout_s, version, routine)
-        _put(routine, made)
+        _put(routine, Mark(state, isolation, timeout_s, version, routine))
         return routine
 
-    return typing.cast("Marking[O]", mark)
+    return mark
 
 
 def mark_of(thing: Any) -> Mark | None:
@@ -142,16 +197,16 @@ def context_model(function: Any) -> Any:
 
 def _put(routine: Any, mark: Mark) -> None:
     if isinstance(routine, type) or not callable(routine):
-        raise TypeError(f"on_state marks a function, not {_kind(routine)}")
+        raise TypeError(f"a mark goes on a function, not on {_kind(routine)}")
     before = mark_of(routine)
     if before is not None and before.function is routine:
         raise TypeError(
-            f"{_kind(routine)} is the routine of {before.state.name!r} already; a routine has one state"
+            f"{_kind(routine)} is the routine of {before.state.name!r} already; a routine has one mark"
         )
     try:
         setattr(routine, MARK, mark)
     except AttributeError:
-        raise TypeError(f"on_state marks a function; {_kind(routine)} takes no attributes") from None
+        raise TypeError(f"a mark goes on a function; {_kind(routine)} takes no attributes") from None
 
 
 def _own(thing: Any) -> dict[str, Any]:

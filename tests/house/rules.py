@@ -68,6 +68,8 @@ PURE = [
     "stateous_supervisor/scaffold/schemas.py",
     "stateous_supervisor/sdk/durable.py",
     "stateous_supervisor/sdk/replay.py",
+    "stateous_supervisor/sdk/waiting.py",
+    "stateous_supervisor/sdk/waits.py",
     "stateous_supervisor/scaffold/stubs.py",
     "stateous_supervisor/demo/story.py",
     "stateous_supervisor/doctor/facts.py",

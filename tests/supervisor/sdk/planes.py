@@ -32,6 +32,7 @@ class Plane(Recorder):
         self.values: dict[tuple[str, int], bytes] = {}
         self.answers: dict[tuple[str, int], Any] = {}
         self.refusal: tuple[int, dict[str, str]] | None = None
+        self.ended: dict[str, Any] = {}
         self.pauses = 0
         self.page = 1_000
 
@@ -71,6 +72,22 @@ class Plane(Recorder):
             self.values[said["step"], said["occurrence"]] = b"null"
         is_parked, self.pauses = self.pauses > 1, 0
         return Reply(200, json.dumps({"status": "parked" if is_parked else "ready"}).encode(), is_parked)
+
+    def park(self, body: bytes) -> Reply:
+        """A wait is over when `ended` says, by its step, what came of it."""
+        said = json.loads(body)
+        if said["step"] not in self.ended:
+            return Reply(200, b'{"status": "parked", "generation": 3}', is_parked=True)
+        value = json.dumps(self.ended[said["step"]])
+        self.values[said["step"], said["occurrence"]] = value.encode()
+        return Reply(200, f'{{"status": "ready", "generation": 2, "value": {value}}}'.encode())
+
+    def spawn(self, body: bytes) -> Reply:
+        said = json.loads(body)
+        place = (said["step"], said["occurrence"])
+        return Reply(
+            201, self.values.setdefault(place, json.dumps({"task": 100 + len(self.values)}).encode())
+        )
 
     def checkpoints(self, body: bytes) -> Reply:
         after = json.loads(body)["after"]

@@ -163,7 +163,7 @@ def test_a_wrapper_that_copies_attributes_can_be_marked_for_another_state() -> N
 
 @pytest.mark.parametrize("given", [len, "x", 3, type("Routine", (), {})])
 def test_what_is_no_function_cannot_be_marked(given: Any) -> None:
-    with pytest.raises(TypeError, match="on_state marks a function"):
+    with pytest.raises(TypeError, match="a mark goes on a function"):
         on_state(review)(given)
 
 
