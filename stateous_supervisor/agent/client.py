@@ -29,6 +29,7 @@ CONNECT_S: Final = 10.0
 KEEPALIVE_S: Final = 4.0  # below the 5 s after which uvicorn closes an idle connection
 ERROR_BYTES_MAX: Final = 65_536
 NO_ANSWER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+STUMBLED: Final = frozenset({500, 502, 504})  # of those, the ones that something in a request may bring about
 DENIED: Final = frozenset({401, 403})
 PROXY_DENIED: Final = 407
 
@@ -137,9 +138,10 @@ class Client:
                     return await self._try(method, path, body, bytes_max)
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError, _Dropped) as error:
             self._retire()
-            raise Unreachable(f"{self._url}{path} cannot be reached: {_describe(error)}") from None
+            sentence = f"{self._url}{path} cannot be reached: {_describe(error)}"
+            raise Unreachable(sentence, may_be_ours=isinstance(error, closed)) from None
         self._retire()  # it may be an address where nobody is any more
-        raise Unreachable(f"{self._url}{path} did not answer within {deadline_s:g} s")
+        raise Unreachable(f"{self._url}{path} did not answer within {deadline_s:g} s", may_be_ours=True)
 
     async def _try(self, method: str, path: str, body: bytes | None, bytes_max: int) -> Answer:
         pool = await self._pool_of_now()
@@ -211,7 +213,9 @@ class Client:
             raise Unreachable(f"{self._url}{path} answered 407: the proxy asks for a name and a password")
         if status in NO_ANSWER:
             asked_s = seconds_of(response.headers.get("retry-after"), response.headers.get("date"))
-            raise Unreachable(f"{self._url}{path} answered {status}", asked_s=asked_s)
+            raise Unreachable(
+                f"{self._url}{path} answered {status}", asked_s=asked_s, may_be_ours=status in STUMBLED
+            )
         if 300 <= status < 400 or status < 200:
             where = response.headers.get("location", "elsewhere")
             raise PeerViolation(f"{self._url}{path} answered {status} to {where[:200]}; it is not followed")

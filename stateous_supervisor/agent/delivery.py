@@ -2,8 +2,9 @@
 
 With `batch`, everything that is there goes out in one request and the next one gathers what came meanwhile;
 without it, each attempt has its own calls, several attempts at a time. An attempt's messages keep their
-order, and one that waits holds up only its own attempt (A-36, A-37). Called by the roster; answers go back to
-it by `settle`.
+order, and one that waits holds up only its own attempt (A-36, A-37): where a whole request got no answer, halves of
+it are sent, and the attempt that is found to be to blame goes on alone, beside the others. Called by the roster;
+answers go back to it by `settle`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import anyio
@@ -19,7 +20,7 @@ import msgspec
 from anyio.abc import TaskGroup
 from stateous_contract.messages import TaskMessage
 
-from stateous_supervisor.agent import cadence
+from stateous_supervisor.agent import cadence, halving
 from stateous_supervisor.agent.assignment import Identity
 from stateous_supervisor.agent.calls import ROWS, is_alone
 from stateous_supervisor.agent.client import DENIED, NO_ANSWER
@@ -45,18 +46,23 @@ ACCEPTED: Final = Result(status=200)
 class _Line:
     """The messages of one attempt, in order."""
 
-    __slots__ = ("asked_until", "envelopes", "failures", "is_out", "not_before")
+    __slots__ = ("asked_until", "envelopes", "failures", "is_apart", "is_out", "not_before")
 
     def __init__(self) -> None:
         self.envelopes: deque[Envelope] = deque()
         self.not_before = self.asked_until = -math.inf
         self.failures = 0
         self.is_out = False
+        self.is_apart = False  # a request with nothing but its messages got no answer
 
     @property
     def is_call(self) -> bool:
         """Whether a call that is a request of its own comes next."""
         return bool(self.envelopes) and is_alone(self.envelopes[0].kind)
+
+    def is_ready(self, now: float) -> bool:
+        """Whether its messages may go together with others'."""
+        return not (self.is_out or self.is_apart or self.is_call) and self.not_before <= now
 
 
 class Delivery:
@@ -77,6 +83,8 @@ class Delivery:
         self._not_before = self._asked_until = -math.inf
         self._is_hurried = False
         self._chunk_max = 0
+        self._groups: halving.Groups = ()
+        self._number = 0
         self._settle: Settle = lambda _envelope, _result: None
 
     @property
@@ -131,7 +139,7 @@ class Delivery:
                 self._is_hurried = False
                 self.promise(CALL_S)
                 if self._control_plane.terms.offers("batch"):
-                    self._send_calls(lanes)
+                    self._send_alone(lanes)
                     until = await self._send_batch()
                 else:
                     until = self._send_singly(lanes)
@@ -153,13 +161,14 @@ class Delivery:
         try:
             results = await self._control_plane.tell(identity, [envelope.body for envelope in taken])
         except Unanswered as error:
-            return self._miss(error)
+            return self._miss(error, taken)
         except Refused as error:
             self._narrow(taken, error)
             return -math.inf
         finally:
             self._mark(taken, is_out=False)
         self._failures = self._chunk_max = 0
+        self._groups = halving.without(self._groups, _keys(taken))
         self._contact.reached()
         self._read(taken, results)
         return -math.inf
@@ -169,13 +178,10 @@ class Delivery:
         terms = self._control_plane.terms
         count_max = min(self._chunk_max or terms.messages_max, terms.messages_max)
         room = terms.batch_bytes_max - NAMES_BYTES
-        now = anyio.current_time()
         taken: list[Envelope] = []
         identity: Identity | None = None
-        for line in self._lines.values():
-            if line.not_before > now or line.is_out:
-                continue
-            for envelope in line.envelopes:
+        for key in self._turn():
+            for envelope in self._lines[key].envelopes:
                 if is_alone(envelope.kind):
                     break
                 if identity is None:
@@ -187,6 +193,13 @@ class Delivery:
             if len(taken) >= count_max or room < 0:
                 break
         return taken
+
+    def _turn(self) -> Sequence[Key]:
+        now = anyio.current_time()
+        ready = [key for key, line in self._lines.items() if line.is_ready(now)]
+        self._groups = halving.kept(self._groups, self._lines)
+        self._number += 1
+        return halving.turn(self._groups, ready, self._number)
 
     def _mark(self, taken: list[Envelope], *, is_out: bool) -> None:
         for envelope in taken:
@@ -224,12 +237,15 @@ class Delivery:
 
     # One by one: calls that are requests of their own, and everything on the baseline.
 
-    def _send_calls(self, lanes: TaskGroup) -> None:
-        """Send each call that has come to the front of its line; routines wait for it."""
+    def _send_alone(self, lanes: TaskGroup) -> None:
+        """Send each call that has come to the front of its line, for routines wait for it, and what goes apart."""
         now = anyio.current_time()
+        apart = sum(line.is_out and line.is_apart for line in self._lines.values())
         for key, line in self._lines.items():
-            if line.is_call and not line.is_out and line.not_before <= now:
+            is_due = line.is_call or (line.is_apart and apart < LANES_MAX)
+            if is_due and not line.is_out and line.not_before <= now:
                 line.is_out = True
+                apart += line.is_apart
                 lanes.start_soon(self._send_line, key, line)
 
     def _send_singly(self, lanes: TaskGroup) -> float:
@@ -246,18 +262,22 @@ class Delivery:
 
     async def _send_line(self, key: Key, line: _Line) -> None:
         try:
-            while line.is_call or (line.envelopes and not self._control_plane.terms.offers("batch")):
+            while self._goes_alone(line):
                 envelope = line.envelopes[0]
                 result = await self._send_one(envelope)
                 if result is None:
                     break
-                line.failures = 0
+                line.failures, line.is_apart = 0, False
                 self._finish(envelope, result)
         finally:
             line.is_out = False
             if not line.envelopes and self._lines.get(key) is line:
                 del self._lines[key]
             self._wake.ring()
+
+    def _goes_alone(self, line: _Line) -> bool:
+        is_apart = line.is_apart or not self._control_plane.terms.offers("batch")
+        return line.is_call or (is_apart and bool(line.envelopes))
 
     async def _send_one(self, envelope: Envelope) -> Result | None:
         """Send one message; None means that it has to be sent again later."""
@@ -270,9 +290,14 @@ class Delivery:
             self._contact.reached()
             return Result(error.status, error.code, error.sentence)
         self._contact.reached()
+        if result.status in NO_ANSWER or result.status in DENIED:
+            self._delay((envelope.task, envelope.attempt), None)
+            return None
         return result
 
     async def _tell(self, envelope: Envelope) -> Result:
+        if self._control_plane.terms.offers("batch") and not is_alone(envelope.kind):
+            return (await self._control_plane.tell(envelope.identity, [envelope.body]))[0]
         if envelope.kind in ROWS:
             return await self._control_plane.ask(
                 envelope.identity, envelope.kind, envelope.task, envelope.body
@@ -295,8 +320,16 @@ class Delivery:
             self._journal.write_later()  # one that is delivered again is nothing new to the control plane
         self._settle(envelope, result)
 
-    def _miss(self, error: Unanswered) -> float:
-        """No answer to a whole request: everything waits."""
+    def _miss(self, error: Unanswered, taken: list[Envelope]) -> float:
+        """No answer to a whole request: everything waits, unless one attempt alone may be to blame (A-37)."""
+        keys = _keys(taken)
+        if error.may_be_ours and len(keys) > 1:
+            self._groups = halving.split(self._groups, keys)
+        elif error.may_be_ours:
+            self._groups = halving.without(self._groups, keys)
+            self._lines[keys[0]].is_apart = True
+            self._delay(keys[0], error)
+            return -math.inf
         self._failures += 1
         self.tries += 1
         wait_s = self._wait_s(error, self._failures)
@@ -324,3 +357,7 @@ class Delivery:
 
     def _next_due(self) -> float:
         return min((line.not_before for line in self._lines.values() if not line.is_out), default=math.inf)
+
+
+def _keys(taken: list[Envelope]) -> list[Key]:
+    return list(dict.fromkeys((envelope.task, envelope.attempt) for envelope in taken))

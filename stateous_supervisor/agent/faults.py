@@ -44,12 +44,14 @@ class Unanswered(Exception):
     Args:
         sentence: what happened.
         asked_s: what `Retry-After` asked for.
+        may_be_ours: whether they got what was sent, so that something in it may be to blame.
     """
 
-    def __init__(self, sentence: str, *, asked_s: float | None = None) -> None:
+    def __init__(self, sentence: str, *, asked_s: float | None = None, may_be_ours: bool = False) -> None:
         super().__init__(sentence)
         self.sentence = sentence
         self.asked_s = asked_s
+        self.may_be_ours = may_be_ours
 
 
 class Unreachable(Unanswered):
