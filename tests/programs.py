@@ -112,13 +112,13 @@ class Program:
     ) -> None:
         if self._child is None:
             return
-        if self.child.poll() is None:
-            self.child.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.child.wait(ENDS_S)
-        self._end_group(signal.SIGKILL)
-        self.child.wait(ENDS_S)
-        self._reader.join(ENDS_S)
+        try:
+            if self.child.poll() is None:
+                self.child.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.child.wait(ENDS_S)
+        finally:  # a test's deadline may pass in that wait
+            self.kill()
 
 
 class ControlPlaneProgram(Program):
