@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,8 @@ import httpx
 
 BIN = Path(sys.executable).parent
 ENDS_S = 15.0
+# Where tests are killed and can end nothing themselves, the kernel kills what they started.
+WITH_ITS_PARENT = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
 
 
 def wait_for(asked: Callable[[], Any], *, within_s: float, what: str) -> Any:
@@ -48,7 +51,7 @@ class Program:
 
     def begin(self) -> Self:
         self._child = subprocess.Popen(
-            self.command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
+            [*WITH_ITS_PARENT, *self.command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
             errors="replace", env=self.env, cwd=self.cwd, start_new_session=True,
         )  # fmt: skip
         self._reader = threading.Thread(target=self._read, args=(self._child,), daemon=True)
