@@ -29,6 +29,8 @@ from stateous_control.store.statements import statements
 LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 SLOW_LOOK_S: Final = 0.01
 WHOLE_LOOK_EVERY_S: Final = 0.5
+WHOLE_LOOK_PAUSES: Final = 50
+WHOLE_LOOK_EVERY_S_MAX: Final = 10.0
 REQUESTS_KEPT: Final = 8
 INSTANCES_MAX: Final = 10_000
 BYTES_AT_ONCE_MAX: Final = 8 * BATCH_BYTES_MAX
@@ -231,7 +233,8 @@ class Granting:
         """Lock the oldest ready tasks.
 
         Before a queue's first task lie the dead entries of finished claims, and while an old snapshot is open nobody
-        can remove them. Once walking past them is slow, most looks begin where the last whole one found its first.
+        can remove them. Once walking past them is slow, most looks begin where the last whole one found its first, and
+        the longer a whole look takes, the rarer it is: it may cost a fiftieth of the time.
         """
         clock = asyncio.get_running_loop().time
         began = clock()
@@ -246,8 +249,9 @@ class Granting:
             self._heads.setdefault((one.row["owner"], one.state), one.row["ready_at"])
         for queue, ready_at in self._came.items():
             self._lower(queue, ready_at)
-        is_slow = clock() - began > SLOW_LOOK_S
-        self._heads_until = clock() + WHOLE_LOOK_EVERY_S if is_slow else 0.0
+        took_s = clock() - began
+        pause_s = max(WHOLE_LOOK_EVERY_S, min(WHOLE_LOOK_PAUSES * took_s, WHOLE_LOOK_EVERY_S_MAX))
+        self._heads_until = clock() + pause_s if took_s > SLOW_LOOK_S else 0.0
         return ready
 
     async def _pick_since(

@@ -22,7 +22,7 @@ from stateous_control.rules.timers import fire_timer
 from stateous_control.rules.views import stamp
 from stateous_control.rules.waits import wake
 from stateous_control.store.books import OpenBook, Shelf, Wanted
-from stateous_control.store.pool import Mode, Pool, Session
+from stateous_control.store.pool import Mode, Pool, Row, Session
 from stateous_control.store.statements import statements
 from stateous_control.store.writing import write_back
 
@@ -113,13 +113,17 @@ class Sweep:
 
     async def sweep(self) -> None:
         """Make one pass; raises `Unavailable` where the database does not answer."""
-        await self.observe()
+        due = await self.observe()
         if not self.seen.is_grace:
             await self._repeat(self._end_leases)
-        await self._repeat(self._fire_timers)
-        await self._repeat(self._wake)
-        await self._repeat(self._expire_questions)
-        await self._repeat(self._expire_tasks)
+        for kind, batch in (
+            ("has_timers", self._fire_timers),
+            ("has_waits", self._wake),
+            ("has_questions", self._expire_questions),
+            ("has_tasks", self._expire_tasks),
+        ):
+            if due[kind]:
+                await self._repeat(batch)
         now = asyncio.get_running_loop().time()
         if now - self._pruned_at >= PRUNE_EVERY_S:
             await self._pool.run(
@@ -136,11 +140,11 @@ class Sweep:
             "waits_ended": self.waits_ended,
         }
 
-    async def observe(self) -> None:
-        """Say that this control plane lives, and learn whether an outage has just ended."""
+    async def observe(self) -> Row:
+        """Say that this control plane lives, and learn whether an outage has just ended and which kinds are due."""
         rows = await self._pool.run(
             lambda session: session.fetch(statements.observe, self._plane, self._outage_s, self._grace_s),
-            Mode.PLAIN,
+            Mode.WRITE,
         )
         row = rows[0]
         for task in set(row["unexplained"] or ()) - set(self.seen.unexplained):
@@ -148,6 +152,7 @@ class Sweep:
         if row["is_grace"] and not self.seen.is_grace:
             log.warning("grace.begun", seconds=self._grace_s)
         self.seen = Seen(row["now"], row["is_grace"], row["others"], list(row["unexplained"] or ()))
+        return row
 
     async def _repeat(self, batch: Batch) -> None:
         """Run batches until one is not full; what breaks is left out for a while, and said."""

@@ -86,17 +86,17 @@ SELECT nextval('question_ids') AS id FROM generate_series(1, $1::int);
 
 -- name: read_leases
 -- When the leases of these tasks end.
-SELECT l.task_id, l.until FROM unnest($1::bigint[]) AS n (id) JOIN leases l ON l.task_id = n.id;
+SELECT l.task_id, l.until FROM leases l WHERE l.task_id = ANY ($1::bigint[]);
 
 -- name: read_timers
 -- The timers of the locked tokens.
 SELECT m.id, m.token_id, m.kind, m.event, m.payload, m.due_at, m.set_at
-FROM unnest($1::bigint[]) AS n (token_id) JOIN timers m ON m.token_id = n.token_id ORDER BY m.due_at, m.id;
+FROM timers m WHERE m.token_id = ANY ($1::bigint[]) ORDER BY m.due_at, m.id;
 
 -- name: read_held
 -- The events that are held back for the locked tokens.
 SELECT h.id, h.token_id, h.arrival, h.event, h.payload, h.task_id, h.state, h.visit, h.context, h.schedules, h.error
-FROM unnest($1::bigint[]) AS n (token_id) JOIN held_events h ON h.token_id = n.token_id
+FROM held_events h WHERE h.token_id = ANY ($1::bigint[])
 ORDER BY h.token_id, h.arrival;
 
 -- name: read_memory_keys

@@ -21,20 +21,24 @@ CROSS JOIN LATERAL (
 WITH named AS (
   SELECT * FROM unnest($1::bigint[], $2::int[], $3::text[], $4::text[]) AS n (task_id, attempt, supervisor, instance)
 ), locked AS (
-  SELECT l.task_id FROM named n JOIN leases l ON l.task_id = n.task_id JOIN tasks t ON t.id = n.task_id
-  WHERE l.attempt = n.attempt AND l.supervisor = n.supervisor AND coalesce(l.instance, '') = n.instance
-    AND t.owner = ANY ($6::text[]) AND ($7::text[] IS NULL OR t.state = ANY ($7))
-  ORDER BY l.task_id FOR NO KEY UPDATE OF l
+  SELECT held.task_id FROM (SELECT * FROM named ORDER BY task_id) n CROSS JOIN LATERAL (
+    SELECT l.task_id FROM leases l JOIN tasks t ON t.id = l.task_id
+    WHERE l.task_id = n.task_id AND l.attempt = n.attempt AND l.supervisor = n.supervisor
+      AND coalesce(l.instance, '') = n.instance
+      AND t.owner = ANY ($6::text[]) AND ($7::text[] IS NULL OR t.state = ANY ($7))
+    FOR NO KEY UPDATE OF l
+  ) held
 ), renewed AS (
   UPDATE leases l SET until = clock_timestamp() + $5::float8 * interval '1 second'
-  FROM locked WHERE l.task_id = locked.task_id RETURNING l.task_id
+  WHERE l.task_id = ANY (ARRAY(SELECT task_id FROM locked)) RETURNING l.task_id
 )
 SELECT t.id, t.token_id, t.state, t.visit, t.attempt, t.generation, t.is_suspect, t.ready_at,
   t.handler_version, t.saved_bytes, t.input, k.name, k.owner, k.context, k.entered_by, k.entered_payload,
   k.entered_error, k.seq,
   (SELECT string_agg(to_json(m.key)::text || ':' || m.value, ',' ORDER BY m.key)
    FROM memory m WHERE m.token_id = t.token_id AND m.state = t.state) AS memory
-FROM renewed JOIN tasks t ON t.id = renewed.task_id JOIN tokens k ON k.id = t.token_id
+FROM renewed CROSS JOIN LATERAL (SELECT * FROM tasks t WHERE t.id = renewed.task_id OFFSET 0) t
+CROSS JOIN LATERAL (SELECT * FROM tokens k WHERE k.id = t.token_id OFFSET 0) k
 ORDER BY t.id;
 
 -- name: pick

@@ -5,19 +5,22 @@
 WITH named AS (
   SELECT DISTINCT task_id, attempt FROM unnest($1::bigint[], $2::int[]) AS n (task_id, attempt)
 ), locked AS (
-  SELECT l.task_id FROM named n JOIN leases l ON l.task_id = n.task_id
-  WHERE (n.attempt = 0 OR l.attempt = n.attempt) AND l.supervisor = $3
-    AND ($4::text IS NULL OR l.instance = $4)
-    AND (($6::text[] IS NULL AND $7::text[] IS NULL) OR EXISTS (
-      SELECT 1 FROM tasks t WHERE t.id = l.task_id AND ($6 IS NULL OR t.owner = ANY ($6))
-        AND ($7 IS NULL OR t.state = ANY ($7))))
-  ORDER BY l.task_id FOR NO KEY UPDATE OF l
+  SELECT held.task_id FROM (SELECT * FROM named ORDER BY task_id) n CROSS JOIN LATERAL (
+    SELECT l.task_id FROM leases l
+    WHERE l.task_id = n.task_id AND (n.attempt = 0 OR l.attempt = n.attempt) AND l.supervisor = $3
+      AND ($4::text IS NULL OR l.instance = $4)
+      AND (($6::text[] IS NULL AND $7::text[] IS NULL) OR (
+        SELECT ($6 IS NULL OR t.owner = ANY ($6)) AND ($7 IS NULL OR t.state = ANY ($7))
+        FROM tasks t WHERE t.id = l.task_id))
+    FOR NO KEY UPDATE OF l
+  ) held
 ), renewed AS (
   UPDATE leases l SET until = clock_timestamp() + $5::float8 * interval '1 second'
-  FROM locked WHERE l.task_id = locked.task_id RETURNING l.task_id
+  WHERE l.task_id = ANY (ARRAY(SELECT task_id FROM locked)) RETURNING l.task_id
 )
 SELECT r.task_id, k.paused_at IS NOT NULL OR t.pause_requested_at IS NOT NULL AS is_paused, clock_timestamp() AS now
-FROM renewed r JOIN tasks t ON t.id = r.task_id LEFT JOIN tokens k ON k.id = t.token_id;
+FROM renewed r CROSS JOIN LATERAL (SELECT * FROM tasks t WHERE t.id = r.task_id OFFSET 0) t
+LEFT JOIN LATERAL (SELECT k.paused_at FROM tokens k WHERE k.id = t.token_id OFFSET 0) k ON true;
 
 -- name: fates
 -- How the tasks stand that a heartbeat could not renew, and the time; those of others are not there.

@@ -1,5 +1,5 @@
 -- name: observe
--- Say that this control plane lives, and begin a grace time if nobody looked for too long.
+-- Say that this control plane lives, begin a grace time if nobody looked for too long, and learn what is due.
 -- $1 our id, $2 seconds that count as an outage, $3 grace in seconds.
 WITH here AS (
   INSERT INTO control_planes (id, seen_at) VALUES ($1, clock_timestamp())
@@ -19,7 +19,16 @@ SELECT clock_timestamp() AS now, seen.no_sweep_before > clock_timestamp() AS is_
   (SELECT count(*) FROM control_planes c WHERE c.id <> $1 AND c.seen_at > clock_timestamp() - interval '10 seconds')
     AS others,
   (SELECT array_agg(u.id) FROM (SELECT id FROM tasks
-     WHERE current_state = 'parked' AND watchdog_stop_reason IS NULL LIMIT 10) u) AS unexplained
+     WHERE current_state = 'parked' AND watchdog_stop_reason IS NULL LIMIT 10) u) AS unexplained,
+  -- In the order of an index each, or a plan from when a table was empty would walk through all that is not due.
+  (SELECT true FROM timers m WHERE m.due_at <= statement_timestamp() AND NOT m.is_stopped
+   ORDER BY m.due_at, m.id LIMIT 1) AS has_timers,
+  (SELECT true FROM waits w WHERE w.is_open AND w.due_at IS NOT NULL AND w.due_at <= statement_timestamp()
+   ORDER BY w.due_at, w.task_id LIMIT 1) AS has_waits,
+  (SELECT true FROM questions q WHERE q.status = 'pending' AND q.expires_at < statement_timestamp()
+   ORDER BY q.expires_at, q.id LIMIT 1) AS has_questions,
+  (SELECT true FROM tasks t WHERE t.expires_at IS NOT NULL AND t.expires_at < statement_timestamp()
+   AND t.current_state IN ('pending', 'running', 'parked') ORDER BY t.expires_at, t.id LIMIT 1) AS has_tasks
 FROM seen;
 
 -- name: ended_leases

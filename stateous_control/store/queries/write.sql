@@ -41,11 +41,10 @@ WITH n AS MATERIALIZED (
     AS n (id, current_state, attempt, failures, generation, ready_at, reason, held_ready_at, supervisor, instance,
       releases, is_suspect, report_attempt, report_digest, log_seq, pause_requested_at, saved_bytes, decisions,
       given_back, result, error)
-), over AS (
-  SELECT l.task_id FROM n JOIN leases l ON l.task_id = n.id WHERE n.current_state <> 'running'
-  ORDER BY l.task_id FOR UPDATE OF l
 ), ended AS (
-  DELETE FROM leases l USING over WHERE l.task_id = over.task_id
+  -- An array is looked up in the order of its keys. A join would be planned as a walk through the whole table, which
+  -- is nearly empty, and under an old snapshot full of what is gone.
+  DELETE FROM leases l WHERE l.task_id = ANY (ARRAY(SELECT n.id FROM n WHERE n.current_state <> 'running'))
 )
 UPDATE tasks t SET current_state = n.current_state, attempt = n.attempt, failures = n.failures,
   generation = n.generation, ready_at = n.ready_at, watchdog_stop_reason = n.reason, held_ready_at = n.held_ready_at,
@@ -71,7 +70,7 @@ FROM unnest($1::bigint[], $2::timestamptz[], $3::boolean[]) AS n (id, due_at, is
 
 -- name: delete_timers
 -- Timers that fired or whose state was left.
-DELETE FROM timers m USING unnest($1::bigint[]) AS n (id) WHERE m.id = n.id;
+DELETE FROM timers m WHERE m.id = ANY ($1::bigint[]);
 
 -- name: insert_held
 -- Events that wait for the end of a pause.
@@ -81,7 +80,7 @@ SELECT * FROM unnest($1::bigint[], $2::int[], $3::text[], $4::text[], $5::bigint
 
 -- name: delete_held
 -- Held events that were applied or dropped.
-DELETE FROM held_events h USING unnest($1::bigint[]) AS n (id) WHERE h.id = n.id;
+DELETE FROM held_events h WHERE h.id = ANY ($1::bigint[]);
 
 -- name: insert_history
 -- New lines of tokens' histories ($1 … $4), and of tasks' logs ($6 … $9).
