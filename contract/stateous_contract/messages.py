@@ -368,6 +368,7 @@ class Health(Message):
     as_of: str | None = None
     alarms: list[str] | None = None
     version: str | None = None
+    unroutable: int | None = None
 
 
 class HistoryEntry(Message):
@@ -379,7 +380,17 @@ class HistoryEntry(Message):
     data: Raw
 
 
-FEATURES = ("wait", "batch", "release", "questions", "checkpoints", "signals", "routines", "children")
+FEATURES = (
+    "wait",
+    "batch",
+    "release",
+    "versions",
+    "questions",
+    "checkpoints",
+    "signals",
+    "routines",
+    "children",
+)
 AUTH = "auth"  # listed only where keys are asked for
 
 

@@ -58,7 +58,7 @@ def list_(
                 each.get("token", "-"),
                 each.get("state") or each["routine"],
                 each["current_state"],
-                each["watchdog_stop_reason"] or "-",
+                _why(each),
                 each["attempt"],
                 each.get("supervisor", "-"),
             )
@@ -66,6 +66,11 @@ def list_(
         ],
     )
     withheld(reply.value)
+
+
+def _why(task: Mapping[str, Any]) -> str:
+    served = f"nobody serves version {task['version']}" if task.get("unroutable") else None
+    return ", ".join(each for each in (task["watchdog_stop_reason"], served) if each) or "-"
 
 
 @app.command()

@@ -22,7 +22,7 @@ from stateous_control.engine.replaying import add_saved, saved_bytes
 from stateous_control.engine.sharing import Demand, share_out, states_of
 from stateous_control.engine.views import IsGone
 from stateous_control.rules.access import Access
-from stateous_control.rules.routines import queue_of, routine_of
+from stateous_control.rules.queues import is_routine, kind_of, queue_of, queue_of_state, routine_of
 from stateous_control.store.pool import Mode, Pool, Row, Session
 from stateous_control.store.statements import statements
 
@@ -97,7 +97,7 @@ def claim_of(request: ClaimRequest, is_gone: IsGone, wait_until: float, access: 
         supervisor=request.supervisor,
         instance=request.instance or "",
         request=request.request,
-        states=tuple(sorted(state for state in queues_of(request) if caps.get(state, 1) > 0)),
+        states=tuple(sorted(queue for queue in queues_of(request) if caps.get(kind_of(queue), 1) > 0)),
         demand=Demand(most, caps),
         wait_until=wait_until,
         is_gone=is_gone,
@@ -107,10 +107,18 @@ def claim_of(request: ClaimRequest, is_gone: IsGone, wait_until: float, access: 
 
 
 def queues_of(request: ClaimRequest) -> set[str]:
-    """Return the names under which the work of a claim stands: states, and each version of each routine."""
-    routines = (request.routines or {}).items()
+    """Return the names under which the work of a claim stands: each version of each state and of each routine.
+
+    What looks like the name of another queue is the name of no state, and matches nothing (A.3).
+    """
+    versions, routines = request.versions or {}, (request.routines or {}).items()
     return {
-        *request.states,
+        *(
+            queue_of_state(state, version)
+            for state in request.states
+            if kind_of(state) == state and not is_routine(state)
+            for version in versions.get(state, (1,))
+        ),
         *(queue_of(name, version) for name, versions in routines for version in versions),
     }
 
@@ -310,13 +318,13 @@ class Granting:
             await session.fetch(statements.give, *columns, self._lease_s, self._access.scope, locks, *over)
 
     def _grant(self, row: Row, attempt: int, generation: int) -> Grant:
-        if row["state"].startswith("@"):
+        if is_routine(row["state"]):
             return self._grant_routine(row, attempt, generation)
         payload, error = row["entered_payload"], row["entered_error"]
         return Grant(
             task=row["id"],
             token=row["name"],
-            state=row["state"],
+            state=kind_of(row["state"]),
             visit=row["visit"],
             attempt=attempt,
             context=Raw(row["context"].encode()),

@@ -41,7 +41,7 @@ from stateous_control.engine.notices import Notices
 from stateous_control.engine.people import TaskView
 from stateous_control.engine.record import settle_graph
 from stateous_control.engine.supervision import Supervision
-from stateous_control.engine.sweep import Sweep
+from stateous_control.engine.sweep import Sweep, live_s
 from stateous_control.engine.telling import Deliver, Telling
 from stateous_control.engine.views import (
     HistoryPage,
@@ -265,7 +265,7 @@ class ControlPlane:
         Cancelling the call takes its claim out of the queue.
         """
         self._access.check_owner()
-        self._access.check_states([*request.states, *(request.routines or ())])
+        self._access.check_states([*request.states, *(f"@{routine}" for routine in request.routines or ())])
         self._counted["claims"] += 1
         scope = self._access.scope
         self._attendance.hear(
@@ -322,7 +322,9 @@ class ControlPlane:
     @property
     def supervision(self) -> Supervision:
         """Questions, checkpoints, and tasks for people, as this caller sees them."""
-        return Supervision(self._pool, self._run, self._access, self._watching, self.keyring)
+        return Supervision(
+            self._pool, self._run, self._access, self._watching, self.keyring, live_s=self._live_s
+        )
 
     # The house.
 
@@ -340,6 +342,7 @@ class ControlPlane:
         return health_view(
             self.graph,
             self._sweep.seen,
+            unroutable=self._sweep.chores.unroutable,
             is_keyed=self.keyring.is_on,
             lease_s=self._lease_s,
             heartbeat_s=self._heartbeat_s,
@@ -375,8 +378,7 @@ class ControlPlane:
 
     @property
     def _live_s(self) -> float:
-        """A supervisor beats or asks in this time, or it is away."""
-        return max(3 * self._heartbeat_s, 60.0)
+        return live_s(self._heartbeat_s)
 
     def _place_of(self, name: str) -> str:
         """Return the owner in which the caller's token of this name would be. Raises `Refused`: not found."""

@@ -12,7 +12,7 @@ from stateous_contract.states import TaskState, status_of
 
 from stateous_control.rules.book import Book, Task
 from stateous_control.rules.pausing import PAUSING
-from stateous_control.rules.routines import routine_of
+from stateous_control.rules.queues import is_routine, kind_of, routine_of
 from stateous_control.rules.views import stamp
 from stateous_control.store.pool import Row
 from stateous_control.store.reading import Counted
@@ -21,7 +21,8 @@ from stateous_control.store.reading import Counted
 class TaskView(Message):
     """One task. A routine without a graph has `routine`, `input` and `result` in the place of a token and its state.
 
-    `supervisor` and the lease are told while it runs only; `pausing` while a pause is requested.
+    `supervisor` and the lease are told while it runs only; `pausing` while a pause is requested. `unroutable`: it
+    waits for a supervisor that serves its state or routine and version, and none was heard of late.
     """
 
     task: int
@@ -58,6 +59,7 @@ class TaskView(Message):
     result: Raw | UnsetType = UNSET
     error: str | None = None
     ended_at: str | None = None
+    unroutable: bool = False
 
 
 class QuestionView(Message):
@@ -170,6 +172,7 @@ def task_row_view(row: Row, *, is_owner_shown: bool = False) -> TaskView:
         result=_raw(row["result"]),
         error=row["error"],
         ended_at=_stamp(row["ended_at"]),
+        unroutable=row["is_unroutable"],
     )
 
 
@@ -207,7 +210,7 @@ def task_view(book: Book, task: Task, *, is_pausing: bool = False) -> TaskView:
 def place_of(token: str, state: str) -> dict[str, Any]:
     """Return where a task stands: its token and state, or its routine; an anchor is nobody's token."""
     named = {} if token.startswith("~") else {"token": token}
-    return named | ({"routine": routine_of(state)[0]} if state.startswith("@") else {"state": state})
+    return named | ({"routine": routine_of(state)[0]} if is_routine(state) else {"state": kind_of(state)})
 
 
 def question_row_view(row: Row, *, is_owner_shown: bool = False) -> QuestionView:

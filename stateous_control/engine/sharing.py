@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from stateous_control.rules.queues import kind_of
+
 
 class Work(Protocol):
     """What sharing needs to know of a task."""
@@ -23,14 +25,17 @@ class Work(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """How much one claim can take: `most` in all, and in each state at most `caps` says (absent: no cap)."""
+    """How much one claim can take: `most` in all, and of each kind of work at most `caps` says (absent: no cap).
+
+    A kind is a state or ``@`` and a routine, all versions together.
+    """
 
     most: int
     caps: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, state: str) -> int:
-        """Return how many tasks of `state` would be taken at most."""
-        return min(self.most, self.caps.get(state, self.most))
+        """Return how many tasks of the queue `state` would be taken at most."""
+        return min(self.most, self.caps.get(kind_of(state), self.most))
 
 
 class _Share:
@@ -46,13 +51,14 @@ class _Share:
 
     def takes(self, work: Work, bytes_max: int) -> bool:
         """Whether this share still has room: the first task always fits, however large."""
-        if self.taken.get(work.state, 0) >= self.demand.of(work.state):
+        if self.taken.get(kind_of(work.state), 0) >= self.demand.of(work.state):
             return False
         return not self.places or self.size_bytes + work.size_bytes <= bytes_max
 
     def take(self, place: int, work: Work) -> None:
         self.places.append(place)
-        self.taken[work.state] = self.taken.get(work.state, 0) + 1
+        kind = kind_of(work.state)
+        self.taken[kind] = self.taken.get(kind, 0) + 1
         self.size_bytes += work.size_bytes
 
 

@@ -62,16 +62,26 @@ class Supervision:
 
     Args:
         pool: the database, for reads. run: carries out a change. access: who asks. watching: who waits for a task.
-        keyring: says whether the key of a caller that waits is still good.
+        keyring: says whether the key of a caller that waits is still good. live_s: a supervisor not heard is away.
 
     """
 
-    def __init__(self, pool: Pool, run: Run, access: Access, watching: Watching, keyring: Keyring) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        run: Run,
+        access: Access,
+        watching: Watching,
+        keyring: Keyring,
+        *,
+        live_s: float,
+    ) -> None:
         self._pool = pool
         self._run = run
         self._access = access
         self._watching = watching
         self._keyring = keyring
+        self._live_s = live_s
 
     # What workers ask.
 
@@ -109,7 +119,7 @@ class Supervision:
 
         async def look() -> TaskView:
             self._keyring.check_live(self._access)
-            row = await people.find_task(self._pool, task, self._access.bounds)
+            row = await people.find_task(self._pool, task, self._access.bounds, self._live_s)
             if row is None:
                 raise _no_task(task)
             return task_row_view(row, is_owner_shown=self._access.sees_several)
@@ -123,7 +133,7 @@ class Supervision:
 
     async def tasks(self, wanted: TaskFilter, *, limit: int, cursor: str | None) -> Page:
         """Return a page of tasks, newest first."""
-        page = await people.page_tasks(self._pool, wanted, limit, _read_cursor("tasks", cursor))
+        page = await people.page_tasks(self._pool, wanted, limit, _read_cursor("tasks", cursor), self._live_s)
         views = [task_row_view(row, is_owner_shown=self._access.sees_several) for row in page.rows]
         is_more = len(page.rows) == limit
         return page_of(views, page, _write_cursor("tasks", page.rows[-1]["id"]) if is_more else None)

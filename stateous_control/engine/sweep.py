@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+from stateous_control.engine.chores import Chores
 from stateous_control.logs import logger
 from stateous_control.rules.book import Book
 from stateous_control.rules.expiry import expire
@@ -28,7 +29,6 @@ from stateous_control.store.writing import write_back
 
 BATCH_MAX: Final = 500
 BATCHES_MAX: Final = 20
-PRUNE_EVERY_S: Final = 60.0
 OUTAGE_S_MIN: Final = 5.0
 OUTAGE_SWEEPS: Final = 5
 GRACE_HEARTBEATS: Final = 1.5
@@ -61,6 +61,11 @@ class Seen:
     def alarms_without_names(self) -> list[str]:
         """The same for those who show no key: that there are some, and not of whom."""
         return ["tasks are parked without a reason"] if self.unexplained else []
+
+
+def live_s(heartbeat_s: float) -> float:
+    """Return how long a supervisor is heard of at the latest; after that it counts as away."""
+    return max(3 * heartbeat_s, 60.0)
 
 
 Batch = Callable[[Session], Awaitable[tuple[int, OpenBook | None]]]
@@ -107,8 +112,9 @@ class Sweep:
         self._lease_s = lease_s
         self._outage_s = max(OUTAGE_S_MIN, OUTAGE_SWEEPS * sweep_s)
         self._grace_s = GRACE_HEARTBEATS * heartbeat_s
-        self._requests_kept_s = max(REQUESTS_KEPT_S_MIN, 10 * lease_s)
-        self._pruned_at = float("-inf")
+        self.chores = Chores(
+            pool, requests_kept_s=max(REQUESTS_KEPT_S_MIN, 10 * lease_s), live_s=live_s(heartbeat_s)
+        )
         self._left_out: dict[int, float] = {}
 
     async def sweep(self) -> None:
@@ -124,12 +130,7 @@ class Sweep:
         ):
             if due[kind]:
                 await self._repeat(batch)
-        now = asyncio.get_running_loop().time()
-        if now - self._pruned_at >= PRUNE_EVERY_S:
-            await self._pool.run(
-                lambda session: session.fetch(statements.prune, self._requests_kept_s), Mode.PLAIN
-            )
-            self._pruned_at = now
+        await self.chores.see_to()
 
     def statistics(self) -> dict[str, int]:
         """Counters since the start, for `/metrics`."""

@@ -20,6 +20,7 @@ from stateous_contract.messages import (
 
 from stateous_control.engine.sweep import Seen
 from stateous_control.graph.document import Graph
+from stateous_control.rules.queues import version_of
 from stateous_control.rules.views import STEP_GOES_ON, stamp
 from stateous_control.store.pool import Row
 from stateous_control.store.reading import Counted
@@ -73,7 +74,14 @@ class SupervisorView(Message):
 
 
 def health_view(
-    graph: Graph, seen: Seen, *, is_keyed: bool, lease_s: float, heartbeat_s: float, version: str | None
+    graph: Graph,
+    seen: Seen,
+    *,
+    unroutable: int,
+    is_keyed: bool,
+    lease_s: float,
+    heartbeat_s: float,
+    version: str | None,
 ) -> Health:
     """Return how the control plane is, as its last sweep saw it. With keys nobody is named to those without one."""
     return Health(
@@ -88,11 +96,15 @@ def health_view(
         as_of=seen.now_text,
         alarms=seen.alarms_without_names if is_keyed else seen.alarms,
         version=version,
+        unroutable=unroutable,
     )
 
 
 class QueueView(Message):
-    """The waiting work of one state. `is_served` False: no supervisor seen of late serves it."""
+    """The waiting work of one version of a state (``coding``, ``coding#2``) or of a routine (``@publish#1``).
+
+    `is_served` False: no supervisor seen of late serves it; `unroutable` are the tasks that wait for one (DX-22).
+    """
 
     state: str
     depth: int
@@ -100,6 +112,8 @@ class QueueView(Message):
     running: int
     oldest_wait_s: float
     is_served: bool
+    version: int = 1
+    unroutable: int = 0
 
 
 def token_row_view(row: Row, *, is_owner_shown: bool = False) -> TokenView:
@@ -174,4 +188,6 @@ def queue_view(row: Row) -> QueueView:
         running=row["running"],
         oldest_wait_s=row["oldest_wait_s"] or 0.0,
         is_served=row["is_served"],
+        version=version_of(row["state"]),
+        unroutable=0 if row["is_served"] else row["depth"] + row["delayed"],
     )

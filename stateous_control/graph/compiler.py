@@ -25,7 +25,18 @@ from stateous_control.graph.source import Source, read_source
 
 _TOP: Final = ("stateous", "workflow", "context", "states", "events", "transitions", "workflows", "schemas")
 _MACHINE: Final = ("context", "states", "events", "transitions")
-_STATE: Final = ("timeout", "retries", "emits", "parallel", "join", "inputs")
+_STATE: Final = (
+    "timeout",
+    "retries",
+    "version",
+    "backoff",
+    "max_backoff",
+    "not_retryable",
+    "emits",
+    "parallel",
+    "join",
+    "inputs",
+)
 _TRANSITION: Final = ("from", "to", "on", "when", "otherwise")
 
 

@@ -46,6 +46,9 @@ class State:
     Args:
         timeout: the duration as written, `timeout_s` the same in seconds; both None where there is none.
         retries: failed attempts that are tried again.
+        version: of the routine that new tasks of the state are for.
+        backoff_s, max_backoff_s: the first wait before a retry and the longest one; None: the control plane's own.
+        not_retryable: names of errors after which nothing is tried again.
         emits: events that the state's routine may report, in transition order.
         parallel: child workflows that run while a token is here. Such a state has no task and emits nothing.
         join: whether one or all of the children must end; only for `parallel`.
@@ -56,6 +59,10 @@ class State:
     timeout: str | None = None
     timeout_s: int | None = None
     retries: int = 0
+    version: int = 1
+    backoff_s: int | None = None
+    max_backoff_s: int | None = None
+    not_retryable: tuple[str, ...] = ()
     emits: tuple[str, ...] = ()
     parallel: tuple[str, ...] = ()
     join: Literal["all", "any"] = "all"

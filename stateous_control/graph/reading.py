@@ -29,6 +29,7 @@ from stateous_control.graph.guards import Guard, GuardInvalid, parse_guard
 from stateous_control.graph.schema import SchemaInvalid, compile_check, defaults_of
 
 RETRIES_MAX: Final = 1_000_000
+VERSION_MAX: Final = 2**31 - 1
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _KINDS: Final[dict[type, str]] = {
     dict: "an object",
@@ -237,8 +238,8 @@ class Reader:
         check_name(name, path, self._faults)
         node = as_object(self._states[name], path, self._faults)
         timeout = node.get("timeout")
-        timeout_s = None if timeout is None else self._duration(timeout, (*path, "timeout"))
-        retries = self._retries(node.get("retries", 0), (*path, "retries"))
+        timeout_s = self._optional_duration(node, "timeout", path)
+        retries = self._whole(node.get("retries", 0), (*path, "retries"), 0, RETRIES_MAX)
         parallel = () if node.get("parallel") is None else self._parallel(node, path)
         join = node.get("join", "all")
         if join not in ("all", "any"):
@@ -253,6 +254,10 @@ class Reader:
             timeout=timeout if timeout_s is not None else None,
             timeout_s=timeout_s,
             retries=retries,
+            version=self._whole(node.get("version", 1), (*path, "version"), 1, VERSION_MAX),
+            backoff_s=self._optional_duration(node, "backoff", path),
+            max_backoff_s=self._optional_duration(node, "max_backoff", path),
+            not_retryable=self._names(node.get("not_retryable", []), (*path, "not_retryable")),
             emits=emits,
             parallel=parallel,
             join="any" if join == "any" else "all",
@@ -293,8 +298,12 @@ class Reader:
             )
         return seconds
 
-    def _retries(self, retries: Any, path: Path) -> int:
-        if isinstance(retries, int) and not isinstance(retries, bool) and 0 <= retries <= RETRIES_MAX:
-            return retries
-        self._faults.add(path, f"is {shown(retries)}; it must be an integer from 0 to {RETRIES_MAX}")
-        return 0
+    def _optional_duration(self, node: dict[str, Any], key: str, path: Path) -> int | None:
+        text = node.get(key)
+        return None if text is None else self._duration(text, (*path, key))
+
+    def _whole(self, value: Any, path: Path, low: int, high: int) -> int:
+        if type(value) is int and low <= value <= high:
+            return value
+        self._faults.add(path, f"is {shown(value)}; it must be an integer from {low} to {high}")
+        return low

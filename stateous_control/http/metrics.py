@@ -23,6 +23,11 @@ _BY_STATE: Final = (
     ("queue_depth", "Tasks that could be claimed now, by state.", "depth"),
     ("queue_delayed", "Tasks that become claimable later, by state.", "delayed"),
     ("tasks_running", "Tasks that a supervisor holds, by state.", "running"),
+    (
+        "tasks_unroutable",
+        "Tasks that wait for a supervisor that serves their state and version.",
+        "unroutable",
+    ),
     ("queue_oldest_seconds", "How long the oldest claimable task has waited, by state.", "oldest_wait_s"),
 )
 

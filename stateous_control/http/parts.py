@@ -179,11 +179,14 @@ def _versions(values: Values) -> dict[str, list[int]] | None:
     value = plain(values, "versions")
     if value is None or _is_map(value, _is_version_list):
         return value  # type: ignore[no-any-return]
-    raise Refused(Code.INVALID_ARGUMENT, "'versions' must map states to lists of whole numbers, 1 or more")
+    raise Refused(
+        Code.INVALID_ARGUMENT, "'versions' must map states to lists of at most 100 whole numbers, 1 or more"
+    )
 
 
 def _is_version_list(value: Any) -> bool:
-    return isinstance(value, list) and all(is_whole(each, 1, _ATTEMPT_MAX) for each in value)
+    is_list = isinstance(value, list) and len(value) <= limits.VERSIONS_MAX
+    return is_list and all(is_whole(each, 1, _ATTEMPT_MAX) for each in value)
 
 
 def heartbeat(body: Fields) -> HeartbeatRequest:

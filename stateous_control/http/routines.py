@@ -81,5 +81,5 @@ def read_routines(value: Any) -> dict[str, list[int]] | None:
 
 
 def _is_versions(value: Any) -> bool:
-    is_list = isinstance(value, list) and 1 <= len(value) <= 100
+    is_list = isinstance(value, list) and 1 <= len(value) <= limits.VERSIONS_MAX
     return is_list and all(parts.is_whole(each, 1, 2**31 - 1) for each in value)

@@ -13,6 +13,8 @@ from typing import Final
 
 from stateous_contract.codes import Code, Refused
 
+from stateous_control.rules.queues import kind_of
+
 DEFAULT_OWNER: Final = "default"
 OWNER: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
 
@@ -57,7 +59,7 @@ class Access:
         role: what it may do.
         own: the owners that its key names, sorted: where it starts tokens and claims work.
         owners: the owners whose rows exist for it; None is all of them.
-        states: the states whose tasks exist for it; None is all of them.
+        states: the states whose tasks exist for it, and routines with an ``@`` in front; None is all of them.
         key: the key's name, None where there are no keys.
         key_id: the public part of the key.
     """
@@ -92,8 +94,8 @@ class Access:
         return self.owners is None or owner in self.owners
 
     def covers_task(self, owner: str, state: str) -> bool:
-        """Say whether a task exists for the caller."""
-        return self.covers(owner) and (self.states is None or state in self.states)
+        """Say whether a task exists for the caller; `state` is its queue."""
+        return self.covers(owner) and (self.states is None or kind_of(state) in self.states)
 
     def place(self) -> str:
         """Return the one owner that the caller acts for. Raises `Refused` where there are several."""

@@ -20,6 +20,8 @@ from stateous_contract.states import LIVE_TASK_STATES, QuestionStatus, TaskState
 
 from stateous_control.graph.document import Graph, Machine
 from stateous_control.rules.awaited import Signal, Wait
+from stateous_control.rules.lines import Entry, MemoryWrite, TaskEntry
+from stateous_control.rules.queues import is_routine
 
 
 @dataclass(slots=True)
@@ -67,7 +69,8 @@ class Task:
     """A row of ``tasks`` together with its lease. `attempt` fences, `failures` spends the retry budget.
 
     `ready_at` None means that nobody may claim it now. `held_ready_at` keeps `ready_at` while its token is paused.
-    `state` is what claims name: a child workflow's states carry its name in front, ``<workflow>/<state>``.
+    `state` is the queue that claims find it in: a child workflow's states carry its name in front,
+    ``<workflow>/<state>``, and versions above 1 follow. `version` is that of the routine it was made for.
     `retries` is the policy, copied when the task was made. `supervisor` and `instance` name who holds or last held it.
     `report_digest` is that of the newest accepted report, of `report_attempt`. `pause_requested_at` is a person's
     request for this task alone; while it or the token's stands, `held_ready_at` has what `ready_at` would be.
@@ -118,22 +121,13 @@ class Task:
     @property
     def is_routine(self) -> bool:
         """Whether it returns a value and moves no token: a routine without a graph, or a child."""
-        return self.state.startswith("@")
+        return is_routine(self.state)
 
     def record(self, kind: str, **data: Any) -> None:
         """Append a line to the task's log; the numbers have no gaps (S1-106, S1-107)."""
         self.log_seq += 1
         self.is_changed = True
         self.entries.append(TaskEntry(self.log_seq, kind, data))
-
-
-@dataclass(slots=True)
-class TaskEntry:
-    """One new line of a task's log."""
-
-    seq: int
-    kind: str
-    data: dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -219,27 +213,6 @@ class Held:
     error: str | None = None
     is_new: bool = False
     is_deleted: bool = False
-
-
-@dataclass(slots=True)
-class Entry:
-    """One new line of a token's history."""
-
-    token_id: int
-    seq: int
-    at: datetime
-    kind: str
-    data: dict[str, Any]
-
-
-@dataclass(slots=True)
-class MemoryWrite:
-    """One key of a state's memory; `value` None deletes it."""
-
-    token_id: int
-    state: str
-    key: str
-    value: Raw | None
 
 
 _Row = TypeVar("_Row", Task, Timer, Held)

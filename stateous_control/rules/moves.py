@@ -22,6 +22,7 @@ from stateous_control.graph.routing import start as route_start
 from stateous_control.graph.schema import check_context, with_defaults
 from stateous_control.rules.book import Book, Question, Task, Timer, Token
 from stateous_control.rules.children import Birth, CannotStart, births, check_births, choose, joined
+from stateous_control.rules.queues import queue_of_state
 from stateous_control.rules.views import stamp
 
 VALUES: Final = msgspec.json.Decoder(dict[str, Raw])
@@ -314,7 +315,7 @@ def _queue_task(book: Book, token: Token, state: State) -> None:
     task = Task(
         id=next(book.task_ids),
         token_id=token.id,
-        state=_served_as(book, token),
+        state=queue_of_state(_served_as(book, token), state.version),
         visit=token.visit,
         current_state=TaskState.PENDING,
         attempt=0,
@@ -322,6 +323,7 @@ def _queue_task(book: Book, token: Token, state: State) -> None:
         retries=state.retries,
         generation=1,
         ready_at=book.now,
+        version=state.version,
         is_new=True,
     )
     book.add_task(task)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from msgspec import Raw
 
-from stateous_control.rules.book import Book, MemoryWrite, Task
+from stateous_control.rules.book import Book, Task
 from stateous_control.rules.holding import check_attempt, check_begun, check_holder, is_of
+from stateous_control.rules.lines import MemoryWrite
+from stateous_control.rules.queues import kind_of
 
 
 def note(
@@ -48,7 +50,7 @@ def remember(
         return
     if value is not None and bytes(value) == b"null":
         value = None
-    place = (task.token_id, task.state, key)
+    place = (task.token_id, kind_of(task.state), key)
     if value is None and place not in book.memory_present:
         return
     token = book.tokens[task.token_id]

@@ -12,6 +12,7 @@ from stateous_contract.states import TaskState, TokenStatus
 from stateous_control.rules.book import Book, Task, Token
 from stateous_control.rules.durable import check_generation
 from stateous_control.rules.moves import begin_at
+from stateous_control.rules.queues import kind_of
 
 
 def retry(book: Book, task: Task, name: str, *, is_copying: bool, actor: str) -> tuple[Token, Task]:
@@ -41,7 +42,7 @@ def retry(book: Book, task: Task, name: str, *, is_copying: bool, actor: str) ->
     )
     begin_at(book, token, old.state, retried_from=task.id, by=actor)
     (fresh,) = book.live_tasks(token)
-    fresh.retried_from, fresh.version = task.id, task.version
+    fresh.retried_from, fresh.version, fresh.state = task.id, task.version, task.state
     fresh.saved_bytes = task.saved_bytes if is_copying else 0
     fresh.entries[0].data |= {"retried_from": task.id, "by": actor}
     book.retries[task.id] = fresh.id
@@ -74,4 +75,4 @@ def check(book: Book, task: Task, generation: int) -> None:
 
 
 def _plain(state: str) -> str:
-    return state.rpartition("/")[2]
+    return kind_of(state).rpartition("/")[2]

@@ -18,20 +18,10 @@ from stateous_control.rules.book import Book, Task, Token
 from stateous_control.rules.durable import check_durable, pass_point
 from stateous_control.rules.holding import check_attempt
 from stateous_control.rules.moves import cancel_tasks, ready
+from stateous_control.rules.queues import queue_of
 from stateous_control.rules.waits import wake
 
 _CHILD: Final = msgspec.json.Decoder(dict[str, int])
-
-
-def queue_of(routine: str, version: int) -> str:
-    """Return the name under which claims find the tasks of one version of a routine; no state has such a name."""
-    return f"@{routine}#{version}"
-
-
-def routine_of(queue: str) -> tuple[str, int]:
-    """Return the routine and version that a queue's name stands for."""
-    routine, _, version = queue[1:].rpartition("#")
-    return routine, int(version)
 
 
 def start(book: Book, owner: str, said: Start) -> Task:

@@ -22,6 +22,7 @@ from stateous_control.graph.loading import load_text
 from stateous_control.rules.access import OPEN, Access
 from stateous_control.rules.book import Book, Held, Task, Timer, Token
 from stateous_control.rules.children import names_ahead
+from stateous_control.rules.queues import kind_of
 from stateous_control.store.pool import Row, Session
 from stateous_control.store.statements import statements
 from stateous_control.store.supervised import Supervised, read_supervised
@@ -225,7 +226,7 @@ class Shelf:
             rows = await session.fetch(
                 statements.read_memory_keys,
                 [task.token_id for task, _ in places],
-                [task.state for task, _ in places],
+                [kind_of(task.state) for task, _ in places],
                 [key for _, key in places],
             )
             book.memory_present = {(row["token_id"], row["state"], row["key"]) for row in rows}

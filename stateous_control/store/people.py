@@ -41,9 +41,9 @@ class QuestionFilter:
     owners: list[str] | None = None
 
 
-async def find_task(pool: Pool, task: int, bounds: Bounds) -> Row | None:
-    """Return one task."""
-    return await _one(pool, statements.find_task, task, *bounds)
+async def find_task(pool: Pool, task: int, bounds: Bounds, live_s: float) -> Row | None:
+    """Return one task. A supervisor not heard for `live_s` counts as away."""
+    return await _one(pool, statements.find_task, task, *bounds, live_s)
 
 
 async def place_of_task(pool: Pool, task: int, bounds: Bounds) -> Row | None:
@@ -62,12 +62,12 @@ async def find_question(pool: Pool, question: int, bounds: Bounds) -> Row | None
     return await _one(pool, statements.find_question, question, *bounds)
 
 
-async def page_tasks(pool: Pool, wanted: TaskFilter, most: int, before: int | None) -> Counted:
+async def page_tasks(pool: Pool, wanted: TaskFilter, most: int, before: int | None, live_s: float) -> Counted:
     """Return the tasks made before task `before`, newest first, and how many the whole list has."""
     asked = (wanted.current_state, wanted.token, wanted.state, wanted.kind, wanted.owners)
 
     async def read(session: Session) -> Counted:
-        rows = await session.fetch(statements.page_tasks, *asked, before, most)
+        rows = await session.fetch(statements.page_tasks, *asked, before, most, live_s)
         return Counted(rows, await _total(session, statements.count_tasks, *asked))
 
     return await pool.run(read, Mode.SNAPSHOT)

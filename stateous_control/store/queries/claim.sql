@@ -25,7 +25,7 @@ WITH named AS (
     SELECT l.task_id FROM leases l JOIN tasks t ON t.id = l.task_id
     WHERE l.task_id = n.task_id AND l.attempt = n.attempt AND l.supervisor = n.supervisor
       AND coalesce(l.instance, '') = n.instance
-      AND t.owner = ANY ($6::text[]) AND ($7::text[] IS NULL OR t.state = ANY ($7))
+      AND t.owner = ANY ($6::text[]) AND ($7::text[] IS NULL OR split_part(t.state, '#', 1) = ANY ($7))
     FOR NO KEY UPDATE OF l
   ) held
 ), renewed AS (
@@ -36,7 +36,7 @@ SELECT t.id, t.token_id, t.state, t.visit, t.attempt, t.generation, t.is_suspect
   t.handler_version, t.saved_bytes, t.input, k.name, k.owner, k.context, k.entered_by, k.entered_payload,
   k.entered_error, k.seq,
   (SELECT string_agg(to_json(m.key)::text || ':' || m.value, ',' ORDER BY m.key)
-   FROM memory m WHERE m.token_id = t.token_id AND m.state = t.state) AS memory
+   FROM memory m WHERE m.token_id = t.token_id AND m.state = split_part(t.state, '#', 1)) AS memory
 FROM renewed CROSS JOIN LATERAL (SELECT * FROM tasks t WHERE t.id = renewed.task_id OFFSET 0) t
 CROSS JOIN LATERAL (SELECT * FROM tokens k WHERE k.id = t.token_id OFFSET 0) k
 ORDER BY t.id;
@@ -72,7 +72,7 @@ WITH wanted AS MATERIALIZED (
   ) p
 ), complete AS MATERIALIZED (
   SELECT p.*, (SELECT string_agg(to_json(m.key)::text || ':' || m.value, ',' ORDER BY m.key)
-    FROM memory m WHERE m.token_id = p.token_id AND m.state = p.state) AS memory
+    FROM memory m WHERE m.token_id = p.token_id AND m.state = split_part(p.state, '#', 1)) AS memory
   FROM picked p
 ), weighed AS (
   SELECT c.*, row_number() OVER oldest_first AS place,

@@ -10,7 +10,7 @@ WITH named AS (
     WHERE l.task_id = n.task_id AND (n.attempt = 0 OR l.attempt = n.attempt) AND l.supervisor = $3
       AND ($4::text IS NULL OR l.instance = $4)
       AND (($6::text[] IS NULL AND $7::text[] IS NULL) OR (
-        SELECT ($6 IS NULL OR t.owner = ANY ($6)) AND ($7 IS NULL OR t.state = ANY ($7))
+        SELECT ($6 IS NULL OR t.owner = ANY ($6)) AND ($7 IS NULL OR split_part(t.state, '#', 1) = ANY ($7))
         FROM tasks t WHERE t.id = l.task_id))
     FOR NO KEY UPDATE OF l
   ) held
@@ -26,4 +26,4 @@ LEFT JOIN LATERAL (SELECT k.paused_at FROM tokens k WHERE k.id = t.token_id OFFS
 -- How the tasks stand that a heartbeat could not renew, and the time; those of others are not there.
 SELECT moment.now, t.id, t.current_state, t.attempt, t.watchdog_stop_reason
 FROM (SELECT clock_timestamp() AS now) moment LEFT JOIN tasks t ON t.id = ANY ($1::bigint[])
-  AND ($2::text[] IS NULL OR t.owner = ANY ($2)) AND ($3::text[] IS NULL OR t.state = ANY ($3));
+  AND ($2::text[] IS NULL OR t.owner = ANY ($2)) AND ($3::text[] IS NULL OR split_part(t.state, '#', 1) = ANY ($3));

@@ -1,27 +1,34 @@
 -- name: find_task
--- One task with all that people ask about it. $1 id, $2 owners and $3 states of the caller (NULL: all).
+-- One task with all that people ask about it. $1 id, $2 owners and $3 states of the caller (NULL: all), $4 seconds
+-- after which a supervisor counts as away.
 SELECT t.id, t.state, t.visit, t.current_state, t.watchdog_stop_reason, t.attempt, t.failures, t.retries, t.generation,
   t.ready_at, t.releases, t.is_suspect, t.queued_at, t.pause_requested_at, t.expires_at, t.log_seq, t.handler_version,
   t.retried_from, t.owner, t.given_back, t.locked_decisions, t.parent_id, t.input, t.result, t.error, t.ended_at, k.name AS token, k.status AS steered, l.supervisor, l.instance,
   l.until,
+  (t.ready_at IS NOT NULL AND NOT EXISTS (SELECT 1 FROM supervisors s WHERE t.state = ANY (s.states)
+    AND t.owner = ANY (string_to_array(s.scope, ','))
+    AND s.last_seen > clock_timestamp() - $4::float8 * interval '1 second')) AS is_unroutable,
   (SELECT q.id FROM questions q WHERE q.task_id = t.id AND q.status = 'pending') AS question,
   (SELECT r.id FROM tasks r WHERE r.retried_from = t.id) AS retried_as
 FROM tasks t JOIN tokens k ON k.id = t.token_id LEFT JOIN leases l ON l.task_id = t.id
-WHERE t.id = $1 AND ($2::text[] IS NULL OR t.owner = ANY ($2)) AND ($3::text[] IS NULL OR t.state = ANY ($3));
+WHERE t.id = $1 AND ($2::text[] IS NULL OR t.owner = ANY ($2)) AND ($3::text[] IS NULL OR split_part(t.state, '#', 1) = ANY ($3));
 
 -- name: page_tasks
 -- One page of tasks, newest first; the order never changes. $1 current_state, $2 token, $3 state, $4 kind of reason,
--- $5 owners (NULL: any), $6 the id that the last page ended on, $7 most.
+-- $5 owners (NULL: any), $6 the id that the last page ended on, $7 most, $8 seconds after which a supervisor is away.
 SELECT t.id, t.state, t.visit, t.current_state, t.watchdog_stop_reason, t.attempt, t.failures, t.retries, t.generation,
   t.ready_at, t.releases, t.is_suspect, t.queued_at, t.pause_requested_at, t.expires_at, t.log_seq, t.handler_version,
   t.retried_from, t.owner, t.given_back, NULL AS locked_decisions, t.parent_id, NULL AS input, NULL AS result, t.error,
   t.ended_at, k.name AS token, k.status AS steered, l.supervisor, l.instance,
   l.until,
+  (t.ready_at IS NOT NULL AND NOT EXISTS (SELECT 1 FROM supervisors s WHERE t.state = ANY (s.states)
+    AND t.owner = ANY (string_to_array(s.scope, ','))
+    AND s.last_seen > clock_timestamp() - $8::float8 * interval '1 second')) AS is_unroutable,
   (SELECT q.id FROM questions q WHERE q.task_id = t.id AND q.status = 'pending') AS question,
   (SELECT r.id FROM tasks r WHERE r.retried_from = t.id) AS retried_as
 FROM tasks t JOIN tokens k ON k.id = t.token_id LEFT JOIN leases l ON l.task_id = t.id
 WHERE ($1::text IS NULL OR t.current_state = $1) AND ($2::text IS NULL OR k.name = $2)
-  AND ($3::text IS NULL OR t.state = $3) AND ($4::text IS NULL OR split_part(t.watchdog_stop_reason, ':', 1) = $4)
+  AND ($3::text IS NULL OR $3 IN (t.state, split_part(t.state, '#', 1))) AND ($4::text IS NULL OR split_part(t.watchdog_stop_reason, ':', 1) = $4)
   AND ($5::text[] IS NULL OR t.owner = ANY ($5)) AND ($6::bigint IS NULL OR t.id < $6)
 ORDER BY t.id DESC LIMIT $7;
 
@@ -29,18 +36,18 @@ ORDER BY t.id DESC LIMIT $7;
 -- How many tasks the whole list has.
 SELECT count(*) AS total FROM tasks t JOIN tokens k ON k.id = t.token_id
 WHERE ($1::text IS NULL OR t.current_state = $1) AND ($2::text IS NULL OR k.name = $2)
-  AND ($3::text IS NULL OR t.state = $3) AND ($4::text IS NULL OR split_part(t.watchdog_stop_reason, ':', 1) = $4)
+  AND ($3::text IS NULL OR $3 IN (t.state, split_part(t.state, '#', 1))) AND ($4::text IS NULL OR split_part(t.watchdog_stop_reason, ':', 1) = $4)
   AND ($5::text[] IS NULL OR t.owner = ANY ($5));
 
 -- name: place_of_task
 -- Where a task stands: its owner and its token's name; both never change.
 SELECT t.id, t.owner, k.name AS token FROM tasks t JOIN tokens k ON k.id = t.token_id
-WHERE t.id = $1 AND ($2::text[] IS NULL OR t.owner = ANY ($2)) AND ($3::text[] IS NULL OR t.state = ANY ($3));
+WHERE t.id = $1 AND ($2::text[] IS NULL OR t.owner = ANY ($2)) AND ($3::text[] IS NULL OR split_part(t.state, '#', 1) = ANY ($3));
 
 -- name: task_of_question
 -- The task that a question belongs to; it never changes.
 SELECT q.task_id FROM questions q JOIN tasks t ON t.id = q.task_id
-WHERE q.id = $1 AND ($2::text[] IS NULL OR t.owner = ANY ($2)) AND ($3::text[] IS NULL OR t.state = ANY ($3));
+WHERE q.id = $1 AND ($2::text[] IS NULL OR t.owner = ANY ($2)) AND ($3::text[] IS NULL OR split_part(t.state, '#', 1) = ANY ($3));
 
 -- name: page_log
 -- The newest lines of a task's log before line $2 (NULL: the newest of all), newest first; at most $3, of $4 bytes.
@@ -74,7 +81,7 @@ SELECT count(*) AS total FROM checkpoints WHERE task_id = $1 AND version = $2;
 -- One question. $1 id, $2 owners and $3 states of the caller (NULL: all).
 SELECT q.*, t.state, t.generation, t.owner, k.name AS token
 FROM questions q JOIN tasks t ON t.id = q.task_id JOIN tokens k ON k.id = t.token_id
-WHERE q.id = $1 AND ($2::text[] IS NULL OR t.owner = ANY ($2)) AND ($3::text[] IS NULL OR t.state = ANY ($3));
+WHERE q.id = $1 AND ($2::text[] IS NULL OR t.owner = ANY ($2)) AND ($3::text[] IS NULL OR split_part(t.state, '#', 1) = ANY ($3));
 
 -- name: page_questions
 -- One page of questions, newest first. $1 status, $2 task, $3 token, $4 owners (NULL: any), $5 the id that the last page

@@ -48,6 +48,26 @@ SELECT m.id, k.id AS lock_id FROM timers m JOIN tokens k ON k.id = coalesce(m.ro
 WHERE m.due_at <= statement_timestamp() AND NOT m.is_stopped AND m.id <> ALL ($2::bigint[])
 ORDER BY m.due_at, m.id LIMIT $1 FOR NO KEY UPDATE OF k SKIP LOCKED;
 
+-- name: unroutable
+-- How many tasks wait that no supervisor seen of late serves, by owner, state and version; each counted up to $2.
+-- $1 seconds after which a supervisor counts as away. It hops from queue to queue, however long they are.
+WITH RECURSIVE queues AS (
+  (SELECT t.owner, t.state FROM tasks t WHERE t.ready_at IS NOT NULL ORDER BY t.owner, t.state LIMIT 1)
+  UNION ALL
+  SELECT n.owner, n.state FROM queues q CROSS JOIN LATERAL (
+    SELECT t.owner, t.state FROM tasks t WHERE t.ready_at IS NOT NULL AND (t.owner, t.state) > (q.owner, q.state)
+    ORDER BY t.owner, t.state LIMIT 1
+  ) n
+)
+SELECT coalesce(sum(w.waiting), 0)::bigint AS waiting FROM queues q CROSS JOIN LATERAL (
+  SELECT count(*) AS waiting FROM (
+    SELECT FROM tasks t WHERE t.owner = q.owner AND t.state = q.state AND t.ready_at IS NOT NULL LIMIT $2
+  ) one
+) w
+WHERE NOT EXISTS (
+  SELECT 1 FROM supervisors s WHERE q.state = ANY (s.states) AND q.owner = ANY (string_to_array(s.scope, ','))
+    AND s.last_seen > clock_timestamp() - $1::float8 * interval '1 second');
+
 -- name: prune
 -- Drop what is only remembered for a while: old request ids, control planes that are gone, supervisors long unseen.
 WITH requests AS (

@@ -9,7 +9,7 @@ from datetime import datetime
 import pytest
 from control.engine.planes import DOCUMENT, ask, graph, held_by_another, ids, plane, queue, sql
 from stateous_contract.codes import Code, Refused
-from stateous_contract.messages import HeartbeatRequest
+from stateous_contract.messages import FEATURES, HeartbeatRequest
 
 from stateous_control.engine.operations import ControlPlane
 from stateous_control.graph.loading import load
@@ -171,7 +171,7 @@ async def test_health_never_asks_the_database(database: str) -> None:
         health = one.health()
         assert one._pool.transactions == before
     assert (health.workflow, health.checksum, health.protocol) == ("tickets", graph().checksum, 1)
-    assert health.features == ["wait", "batch", "release", "questions", "checkpoints", "signals", "routines", "children"]
+    assert health.features == list(FEATURES)
     assert (health.lease_s, health.heartbeat_s) == (120, 30)
     assert health.as_of is not None
 

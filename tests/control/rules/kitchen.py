@@ -20,7 +20,8 @@ from stateous_contract.states import Move, TaskState
 from stateous_control.graph.document import Graph
 from stateous_control.graph.loading import load
 from stateous_control.rules import leases, moves, notes, reports, steering, timers
-from stateous_control.rules.book import Book, Entry, Task, Token
+from stateous_control.rules.book import Book, Task, Token
+from stateous_control.rules.lines import Entry
 
 START_AT = datetime(2026, 1, 1, tzinfo=UTC)
 LEASE_S = 120.0

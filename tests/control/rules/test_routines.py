@@ -23,10 +23,6 @@ def spawn(kitchen: Kitchen, parent: Task, step: str = "part", **more: Any) -> Ta
     return kitchen.book.tasks[child]
 
 
-def test_a_queue_and_its_routine_are_two_names_for_one_thing() -> None:
-    assert routines.routine_of(routines.queue_of("a.b-c", 12)) == ("a.b-c", 12)
-
-
 def test_a_child_is_ready_and_its_step_is_passed() -> None:
     """S2-34."""
     kitchen = desk()
