@@ -319,3 +319,12 @@ def kinds(world: World, token: str = "t0") -> list[str]:
 
 def text_of(world: World, kind: str, token: str = "t0") -> str:
     return next(str(entry["data"]) for entry in world.fake.tokens[token].history if entry["kind"] == kind)
+
+
+def claims(world: World) -> list[dict[str, Any]]:
+    """Return the claims that came, without those that withdraw one."""
+    found = [
+        heard.body if isinstance(heard.body, dict) else json.loads(heard.body)
+        for heard in world.heard("/tasks/claim")
+    ]
+    return [body for body in found if not body.get("withdraw")]

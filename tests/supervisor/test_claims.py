@@ -1,31 +1,18 @@
-"""How much is claimed, when, and under which request ids (A-11 … A-15, S3-12 … S3-17)."""
+"""How much is claimed, and when (A-12 … A-15)."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import anyio
 import pytest
 from fakes import Fault
 from msgspec import Raw
-from stateous_contract.messages import ClaimRequest
-from supervisor.doubles import DONE, World, completed, held, lasting, simulate, stay, until
+from supervisor.doubles import DONE, World, claims, completed, held, lasting, simulate, stay, until
 
-from stateous_supervisor.agent.assignment import Identity
-from stateous_supervisor.agent.control_plane import ControlPlane
-from stateous_supervisor.agent.outbox import Batch, ClaimRow
 from stateous_supervisor.link import frames
 
 BASELINE: tuple[str, ...] = ()
-
-
-def claims(world: World) -> list[dict[str, Any]]:
-    found = [
-        heard.body if isinstance(heard.body, dict) else json.loads(heard.body)
-        for heard in world.heard("/tasks/claim")
-    ]
-    return [body for body in found if not body.get("withdraw")]
 
 
 def test_an_idle_agent_has_one_waiting_claim_and_nothing_else_a_13() -> None:
@@ -46,40 +33,6 @@ def test_an_idle_agent_on_the_baseline_polls_each_second_a_13() -> None:
             assert 90 <= len(claims(world)) <= 112
 
     simulate(main, features=BASELINE)
-
-
-def test_an_id_that_brought_nothing_is_used_again_a_11() -> None:
-    async def main(world: World) -> None:
-        async with world.agent({"plain": stay}):
-            await anyio.sleep(10.0)
-
-            assert len({claim["request"] for claim in claims(world)}) == 1
-
-    simulate(main, features=BASELINE)
-
-
-def test_an_id_that_brought_a_grant_is_not_used_again_a_11() -> None:
-    async def main(world: World) -> None:
-        world.start_tokens(3)
-
-        async with world.agent({"plain": stay}):
-            await anyio.sleep(1.5)
-
-            assert len({claim["request"] for claim in claims(world)}) == 4
-
-    simulate(main, features=BASELINE)
-
-
-def test_an_idle_agent_writes_nothing() -> None:
-    async def main(world: World) -> None:
-        async with world.agent({"plain": stay}):
-            await anyio.sleep(10.0)
-            before = world.outbox._database.total_changes
-            await anyio.sleep(100.0)
-
-            assert world.outbox._database.total_changes == before
-
-    simulate(main)
 
 
 @pytest.mark.parametrize("features", [("wait", "batch", "release"), ("batch",), BASELINE])
@@ -219,64 +172,6 @@ def test_a_claim_waits_no_longer_than_a_quarter_of_the_lease() -> None:
     simulate(main, lease_s=8.0, heartbeat_s=2.0)
 
 
-def test_a_claim_whose_answer_was_lost_is_repeated_and_loses_no_task_s3_16() -> None:
-    async def main(world: World) -> None:
-        world.start_tokens(3)
-        world.fake.faults.append(Fault("POST /tasks/claim", times=2, is_done=True, closes=True))
-
-        async with world.agent({"plain": lambda _: DONE}, tasks=3):
-            await until(lambda: completed(world) == 3)
-
-            assert [task.attempt for task in world.fake.tasks.values()] == [1, 1, 1]
-            first, second = claims(world)[:2]
-            assert first["request"] == second["request"]
-
-    simulate(main)
-
-
-@pytest.mark.parametrize("features", [("wait", "batch", "release"), BASELINE])
-def test_a_claim_of_a_process_that_died_is_repeated_under_its_own_name_a_11(
-    features: tuple[str, ...],
-) -> None:
-    async def main(world: World) -> None:
-        world.start_tokens(1)
-        world.fake.faults.append(Fault("POST /tasks/claim", times=9, is_done=True, status=503))
-        async with world.agent({"plain": lambda _: DONE}, name="old", instance="one") as dying:
-            await until(lambda: held(world) == 1)
-            dying.kill()
-        world.fake.faults.clear()
-        before = len(claims(world))
-        world.outbox.found = world.outbox.found._replace(
-            claims=[ClaimRow(claims(world)[0]["request"], Identity("old", "one"))]
-        )
-
-        async with world.agent({"plain": lambda _: DONE}, name="new", instance="two"):
-            await until(lambda: completed(world) == 1)
-
-            assert [task.attempt for task in world.fake.tasks.values()] == [1]
-            repeated, fresh = claims(world)[before : before + 2]
-            assert (repeated["supervisor"], fresh["supervisor"]) == ("old", "new")
-
-    simulate(main, features=features)
-
-
-def test_what_a_claim_of_a_process_that_died_brings_beyond_the_slots_is_given_back_a_12() -> None:
-    async def main(world: World) -> None:
-        world.start_tokens(3)
-        request = ClaimRequest(supervisor="box", instance="i0", states=["plain"], request="old", max=3)
-        await ControlPlane(world.client()).claim(request)
-        found = world.outbox.found
-        world.outbox.found = found._replace(claims=[ClaimRow("old", Identity("box", "i0"))])
-        async with world.agent({"plain": stay}, tasks=2) as agent:
-            await anyio.sleep(5.0)
-            runs = [frame for frame in agent.hosts.last.heard if isinstance(frame, frames.Run)]
-
-            assert len(runs) == 2
-            assert held(world) == 2
-
-    simulate(main)
-
-
 def test_claims_go_on_after_a_fault_of_ours_in_them_a_53() -> None:
     async def main(world: World) -> None:
         async with world.agent({"plain": lasting(1.0)}) as agent:
@@ -293,36 +188,6 @@ def test_claims_go_on_after_a_fault_of_ours_in_them_a_53() -> None:
             await until(lambda: world.fake.tokens["next0"].status == "completed", limit_s=20.0)
 
             assert len(world.lines.of("loop.failed")) == 1
-
-    simulate(main)
-
-
-def test_a_claims_id_is_on_disk_before_it_is_sent_a_11() -> None:
-    async def main(world: World) -> None:
-        async with world.agent({"plain": stay}):
-            await until(lambda: claims(world))
-
-            on_disk = [row[0] for row in world.outbox._database.execute("SELECT request FROM claims")]
-            assert on_disk == [claims(world)[0]["request"]]
-
-    simulate(main)
-
-
-def test_a_grant_is_on_disk_before_its_routine_starts() -> None:
-    async def main(world: World) -> None:
-        world.start_tokens(1)
-        seen: list[Any] = []
-
-        def routine(_: Any) -> dict[str, str]:
-            seen.extend(
-                world.outbox._database.execute("SELECT task, attempt, supervisor, instance FROM grants")
-            )
-            return DONE
-
-        async with world.agent({"plain": routine}):
-            await until(lambda: seen)
-
-            assert seen == [(1, 1, "box", "i1")]
 
     simulate(main)
 
@@ -364,71 +229,5 @@ def test_after_an_error_claims_back_off_a_13() -> None:
             await anyio.sleep(6.0)
 
             assert len(world.fake.heard) - before <= 4
-
-    simulate(main)
-
-
-def test_an_answer_that_nobody_understands_does_not_wedge_the_claims_a_53() -> None:
-    async def main(world: World) -> None:
-        world.fake.faults.append(Fault("POST /tasks/claim", times=3, status=200, body=b'{"tasks":5}'))
-        world.start_tokens(1)
-
-        async with world.agent({"plain": lambda _: DONE}):
-            await until(lambda: completed(world) == 1)
-
-            assert world.lines.of("claim.abandoned")
-
-    simulate(main)
-
-
-def test_a_first_signal_ends_claims_within_a_second_and_withdraws_the_waiting_one_a_43() -> None:
-    async def main(world: World) -> None:
-        async with world.agent({"plain": stay}) as agent:
-            await until(lambda: claims(world))
-            await anyio.sleep(1.0)
-            began = anyio.current_time()
-            agent.stop.ask("SIGTERM")
-            await agent.over.wait()
-
-            assert anyio.current_time() - began < 1.0
-            last = world.heard("/tasks/claim")[-1].body
-            assert (last["withdraw"], last["request"]) == (True, claims(world)[0]["request"])
-            world.start_tokens(1)
-            await anyio.sleep(30.0)
-            assert held(world) == 0
-
-    simulate(main)
-
-
-def test_while_nothing_can_be_journaled_nothing_is_claimed_a_41() -> None:
-    async def main(world: World) -> None:
-        async with world.agent({"plain": lambda _: DONE}) as agent:
-            await until(lambda: claims(world))
-            agent.supervisor._journal.is_writable = False
-            await anyio.sleep(26.0)
-            before = len(claims(world))
-            await anyio.sleep(100.0)
-
-            assert len(claims(world)) == before
-
-            world.start_tokens(1)
-            agent.supervisor._journal.is_writable = True
-            await until(lambda: completed(world) == 1)
-
-    simulate(main)
-
-
-def test_a_copied_outbox_repeats_no_claim_bh_010() -> None:
-    async def main(world: World) -> None:
-        world.outbox.commit(Batch(claims=[ClaimRow("old", Identity("box", "one"))]))
-        world.outbox.found = world.outbox.found._replace(
-            claims=[ClaimRow("old", Identity("box", "one"))], is_copied=True
-        )
-
-        async with world.agent({"plain": stay}):
-            await anyio.sleep(5.0)
-
-            assert "old" not in [claim["request"] for claim in claims(world)]
-            assert world.lines.of("outbox.copied")
 
     simulate(main)
