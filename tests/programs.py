@@ -73,7 +73,7 @@ class Program:
     def told(self) -> str:
         return "".join(self.lines)
 
-    def line(self, beginning: str, *, within_s: float = 20.0) -> str:
+    def line(self, beginning: str, *, within_s: float = 40.0) -> str:
         """Wait for a line that has `beginning`, and return what follows it."""
 
         def found() -> str | None:
@@ -187,7 +187,7 @@ class ControlPlaneClient:
     def cancel(self, token: str) -> None:
         assert self.http.post(f"/tokens/{token}/cancel").status_code == 200
 
-    def until(self, token: str, *, within_s: float = 20.0, **wanted: Any) -> Any:
+    def until(self, token: str, *, within_s: float = 40.0, **wanted: Any) -> Any:
         """Wait until the token is as wanted (`state`, `status`), and return it."""
 
         def there() -> Any:

@@ -19,7 +19,7 @@ from stateous_supervisor.demo.programs import Stage
 EXAMPLE = Path(__file__).parents[2] / "examples" / "approval"
 CONTROL = str(Path(sys.executable).with_name("stateous-control"))
 AGENT = str(Path(sys.executable).with_name("stateous-supervisor"))
-WAIT_S = 30.0
+WAIT_S = 90.0
 
 
 def wait_for(look: Callable[[], Any], what: str) -> Any:
@@ -35,6 +35,7 @@ def kinds(history: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_a_release_waits_reminds_of_itself_and_goes_out_when_a_person_says_so(database: str) -> None:
     with Stage(os.environ) as stage:
         folder = Path(shutil.copytree(EXAMPLE, stage.folder / "approval"))

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 def began(folder: Path, token: str, attempt: int = 1) -> None:
     wait_for(
-        lambda: (attempt, "begin") in folders.phases(folder, token), within_s=15, what=f"attempt {attempt}"
+        lambda: (attempt, "begin") in folders.phases(folder, token), within_s=40, what=f"attempt {attempt}"
     )
 
 

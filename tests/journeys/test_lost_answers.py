@@ -102,19 +102,17 @@ def test_an_answer_of_a_proxy_is_no_answer(
     [Rule(CLAIM, reads=False), Rule(CLAIM, forwards=False), Rule(CLAIM)],
     ids=["unread", "read", "done"],
 )
-def test_a_connection_that_closes_under_a_claim_costs_no_time(
+def test_a_connection_that_closes_under_a_claim_costs_no_attempt(
     folder: Path, proxy: FaultProxy, plane: ControlPlaneClient, rule: Rule, request: pytest.FixtureRequest
 ) -> None:
-    """BH-034, A-50: repeated at once on a new connection."""
+    """BH-034, A-50: repeated on a new connection with the same id."""
     token = f"close-{request.node.callspec.id}"
     proxy.rules.append(rule)
     proxy.cut()
     plane.start(token)
-    begun = time.monotonic()
 
     plane.until(token, status="completed")
 
-    assert time.monotonic() - begun < 3
     assert claims_of(plane, token) == [1, 1]
 
 

@@ -146,7 +146,7 @@ def test_what_a_host_started_ends_with_it_a_48(tmp_path: Path) -> None:
 
     with suppress(psutil.NoSuchProcess):
         sleeper = psutil.Process(pids[0])
-        anyio.run(until, lambda: not sleeper.is_running() or sleeper.status() == psutil.STATUS_ZOMBIE, 5.0)
+        anyio.run(until, lambda: not sleeper.is_running() or sleeper.status() == psutil.STATUS_ZOMBIE, 30.0)
 
 
 def test_raw_output_of_a_host_reaches_the_log_line_by_line_a_21(tmp_path: Path) -> None:

