@@ -6,6 +6,7 @@ request comes, so a test's jumping clock is all the time there is. `serving` put
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import socket
@@ -81,7 +82,27 @@ class FakeControlPlane(Reports):
         super().__init__(document, **settings)
         self.faults: list[Fault] = []
         self.heard: list[Heard] = []
-        self.on_socket = False
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def on_socket(self) -> bool:
+        return self.loop is not None
+
+    def start(self, token: str, **context: Any) -> None:
+        """Start a token as a request would, from any thread: where `serving` serves, its thread does it."""
+
+        async def started() -> None:
+            self._start({"token": token, "context": context})
+            self._wake()
+
+        if self.loop is None:
+            self._start({"token": token, "context": context})
+        else:
+            asyncio.run_coroutine_threadsafe(started(), self.loop).result(30)
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
 
     async def __call__(self, scope: Json, receive: Any, send: Any) -> None:
         content = b""
@@ -126,8 +147,7 @@ class FakeControlPlane(Reports):
             status, body = await self._routed(scope, heard, receive)
         except Refused as refused:
             status, body = refused.code.status, {"error": refused.sentence, "code": refused.code.wire}
-        self._changed.set()
-        self._changed = anyio.Event()
+        self._wake()
         text = b"" if body is None else json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
         extra = {"location": scope["path"].rstrip("/")} if status == 307 else {}
         await sent(send, status, b"" if scope["method"] == "HEAD" else text, extra)
@@ -174,13 +194,21 @@ def serving(fake: FakeControlPlane) -> Iterator[str]:
     listening = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(fake, lifespan="off", log_config=None, ws="none", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
-    fake.on_socket = True
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    is_there = threading.Event()
+
+    async def serve() -> None:
+        fake.loop = asyncio.get_running_loop()
+        is_there.set()
+        await server.serve(sockets=[listening])
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),), daemon=True)
     thread.start()
+    is_there.wait()
     try:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     finally:
         fake.stopping = True
         server.should_exit = True
         thread.join()
+        fake.loop = None
         listening.close()

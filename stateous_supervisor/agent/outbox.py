@@ -13,6 +13,7 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from stateous_supervisor.agent.assignment import Identity
@@ -106,16 +107,23 @@ class WriteFailed(Exception):
 
 
 class Outbox:
-    """An open outbox. `found` is what an earlier process left."""
+    """An open outbox. `found` is what an earlier process left.
+
+    Args:
+        file: where it stands; None keeps it in memory.
+        lock: the descriptor whose lock makes it ours; closed with it.
+    """
 
     def __init__(
-        self, database: sqlite3.Connection, found: Found, *, is_in_memory: bool, lock: int | None
+        self, database: sqlite3.Connection, found: Found, *, file: Path | None = None, lock: int | None = None
     ) -> None:
         self._database = database
         self._lock = lock
+        self._file = file
+        self._inode = file.stat().st_ino if file is not None else 0
         self._is_full: bool | None = None
         self.found = found
-        self.is_in_memory = is_in_memory
+        self.is_in_memory = file is None
         self.next_id = 1 + max((envelope.id for envelope in found.messages), default=0)
 
     def commit(self, batch: Batch) -> None:
@@ -136,6 +144,7 @@ class Outbox:
     def _write(self, batch: Batch) -> None:
         run = self._database.execute
         try:
+            self._be_there()
             self._be_durable(is_full=bool(batch.messages))
             run("BEGIN IMMEDIATE")
             self._add(batch)
@@ -145,6 +154,15 @@ class Outbox:
             with contextlib.suppress(sqlite3.Error):
                 self._database.rollback()
             raise
+
+    def _be_there(self) -> None:
+        """Refuse to write to a file that was removed or replaced: SQLite would, and no start would find it (BH-031)."""
+        try:
+            is_there = self._file is None or self._file.stat().st_ino == self._inode
+        except FileNotFoundError:
+            is_there = False
+        if not is_there:
+            raise OSError(f"{self._file} was removed or replaced; only a restart makes it anew")
 
     def _make_room(self) -> None:
         """Move what is in the write-ahead log to its place, and give the log's blocks back to the disk (A-41)."""
@@ -197,7 +215,7 @@ def in_memory() -> Outbox:
     """Return an outbox that lives as long as the object; for simulation and tests."""
     database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     database.executescript(SCHEMA)
-    return Outbox(database, Found([], [], [], [], is_copied=False, earlier=[]), is_in_memory=True, lock=None)
+    return Outbox(database, Found([], [], [], [], is_copied=False, earlier=[]))
 
 
 def _runs(ids: Iterable[int]) -> list[tuple[int, int]]:

@@ -102,17 +102,25 @@ def _open_file(folder: Path, lock: int) -> Outbox:
             database = _connect(file)
             _prepare(database)
             found = _take_over(database, file, saved, told)
-            return Outbox(database, found, is_in_memory=False, lock=lock)
+            return Outbox(database, found, file=file, lock=lock)
         except (sqlite3.DatabaseError, _Foreign) as error:
             if database is not None:
                 database.close()
             if isinstance(error, sqlite3.OperationalError):
-                raise Fault(Exit.NO_STATE_FOLDER, f"{file}: cannot be opened: {error}") from None
+                sentence = f"{file}: cannot be opened: {error}; {_room(folder)}"
+                raise Fault(Exit.NO_STATE_FOLDER, sentence) from None
             kept = _move_aside(file)
             told.append(f"{kept.name}: {error}")
             if not isinstance(error, _Foreign):
                 saved = _salvage(kept)
     raise Fault(Exit.NO_STATE_FOLDER, f"{file}: cannot be made anew: {told[-1]}")
+
+
+def _room(folder: Path) -> str:
+    """Say what the file system has left: SQLite's own words do not tell a full one from one without inodes (BH-031)."""
+    left = os.statvfs(folder)
+    files = f" and {left.f_favail:,} files" if left.f_files else ""  # some file systems do not count them
+    return f"there is room for {left.f_bavail * left.f_frsize // 1024:,} KiB{files}"
 
 
 def _connect(file: Path) -> sqlite3.Connection:

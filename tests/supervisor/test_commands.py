@@ -36,7 +36,7 @@ def call(*arguments: str | Path, **environment: str) -> subprocess.CompletedProc
     )
 
 
-def wait_for(holds: Callable[[], Any], limit_s: float = 15.0) -> None:
+def wait_for(holds: Callable[[], Any], limit_s: float = 40.0) -> None:
     end = time.monotonic() + limit_s
     while not holds():
         assert time.monotonic() < end, "it did not come to hold"
@@ -80,7 +80,7 @@ class Box:
         return [line for line in lines if line["event"] == name]
 
     def start(self, token: str, path: str = "plain") -> None:
-        self.fake._start({"token": token, "context": {"path": path}})
+        self.fake.start(token, path=path)
 
     def is_completed(self, token: str) -> bool:
         return self.fake.tokens[token].status == "completed"
@@ -141,7 +141,7 @@ def test_kill_9_in_the_middle_of_a_routine_gives_the_task_back_at_the_next_start
     (box.folder / "plain.py").write_text(slow)
     box.start("t")
     with box.agent() as agent:
-        wait_for(lambda: any(task.status == "claimed" for task in box.fake.tasks.values()))
+        wait_for(lambda: any(task.status == "claimed" for task in [*box.fake.tasks.values()]))
         agent.kill()
 
     with box.agent():

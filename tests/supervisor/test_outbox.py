@@ -330,3 +330,17 @@ def test_only_the_newest_records_stay_set_aside(tmp_path: Path) -> None:
     with opened(tmp_path) as outbox:
         assert len(outbox.found.earlier) == 100
         assert outbox.found.earlier[-1] == "report of task 1 attempt 1: no 300"
+
+
+@pytest.mark.parametrize("change", ["removed", "replaced"])
+def test_a_file_that_is_no_longer_there_takes_no_writes_bh_031(tmp_path: Path, change: str) -> None:
+    with opened(tmp_path) as outbox:
+        file = tmp_path / outboxes.FILE
+        if change == "removed":
+            file.unlink()
+        else:
+            shutil.copy(file, tmp_path / "copy")
+            (tmp_path / "copy").replace(file)
+
+        with pytest.raises(WriteFailed, match=f"{outboxes.FILE} was removed or replaced"):
+            outbox.commit(Batch(grants=[grant(1)]))

@@ -22,7 +22,7 @@ from stateous_supervisor.cli import main as cli
 PROGRAM = [sys.executable, "-m", "stateous_supervisor"]
 
 
-def wait_for(holds: Callable[[], Any], limit_s: float = 15.0) -> None:
+def wait_for(holds: Callable[[], Any], limit_s: float = 40.0) -> None:
     end = time.monotonic() + limit_s
     while not holds():
         assert time.monotonic() < end, "it did not come to hold"
@@ -126,7 +126,7 @@ class Managed:
 
     def start(self, count: int = 1, path: str = "plain", prefix: str = "t") -> None:
         for number in range(count):
-            self.fake._start({"token": f"{prefix}{number}", "context": {"path": path}})
+            self.fake.start(f"{prefix}{number}", path=path)
 
     @property
     def begun(self) -> int:
@@ -135,7 +135,7 @@ class Managed:
 
     @property
     def completed(self) -> int:
-        return sum(token.status == "completed" for token in self.fake.tokens.values())
+        return sum(token.status == "completed" for token in [*self.fake.tokens.values()])
 
     def events(self, name: str) -> list[dict[str, Any]]:
         lines = self.log.read_text().splitlines()
