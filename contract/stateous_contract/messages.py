@@ -300,6 +300,9 @@ class Start(Message):
     input: Raw
     version: int = 1
     retries: int = 0
+    backoff_s: float | None = None
+    max_backoff_s: float | None = None
+    not_retryable: list[str] | None = None
 
 
 class Spawn(Message):
@@ -314,6 +317,9 @@ class Spawn(Message):
     input: Raw
     version: int = 1
     retries: int = 0
+    backoff_s: float | None = None
+    max_backoff_s: float | None = None
+    not_retryable: list[str] | None = None
 
 
 class Spawned(Message):

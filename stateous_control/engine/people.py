@@ -12,6 +12,7 @@ from stateous_contract.states import TaskState, status_of
 
 from stateous_control.rules.book import Book, Task
 from stateous_control.rules.pausing import PAUSING
+from stateous_control.rules.policy import Policy, read_policy
 from stateous_control.rules.queues import is_routine, kind_of, routine_of
 from stateous_control.rules.views import stamp
 from stateous_control.store.pool import Row
@@ -60,6 +61,9 @@ class TaskView(Message):
     error: str | None = None
     ended_at: str | None = None
     unroutable: bool = False
+    backoff_s: float | None = None
+    max_backoff_s: float | None = None
+    not_retryable: list[str] | None = None
 
 
 class QuestionView(Message):
@@ -173,6 +177,7 @@ def task_row_view(row: Row, *, is_owner_shown: bool = False) -> TaskView:
         error=row["error"],
         ended_at=_stamp(row["ended_at"]),
         unroutable=row["is_unroutable"],
+        **_policy(read_policy(row["policy"])),
     )
 
 
@@ -204,7 +209,16 @@ def task_view(book: Book, task: Task, *, is_pausing: bool = False) -> TaskView:
         expires_at=_stamp(task.expires_at),
         question=None if task.question is None else task.question.id,
         retried_from=task.retried_from,
+        **_policy(task.policy),
     )
+
+
+def _policy(policy: Policy) -> dict[str, Any]:
+    return {
+        "backoff_s": policy.backoff_s,
+        "max_backoff_s": policy.max_backoff_s,
+        "not_retryable": list(policy.not_retryable) or None,
+    }
 
 
 def place_of(token: str, state: str) -> dict[str, Any]:

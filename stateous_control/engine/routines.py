@@ -45,7 +45,8 @@ def start(owner: str, said: Start, key: str | None) -> Operation[tuple[int, bool
 
 
 def _digest(said: Start) -> str:
-    body = (said.routine, said.version, said.retries, _decode(said.input))
+    policy = (said.retries, said.backoff_s, said.max_backoff_s, said.not_retryable or [])
+    body = (said.routine, said.version, policy, _decode(said.input))
     return blake2b(_encode(body), digest_size=16).hexdigest()
 
 

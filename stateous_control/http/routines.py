@@ -56,7 +56,36 @@ def _routine(body: Fields) -> dict[str, Any]:
         "version": durable.version(parts.plain(values, "version")),
         "input": Raw(b"null") if given is None else given,
         "retries": _retries(parts.plain(values, "retries")),
+        "backoff_s": _backoff_s(values, "backoff_s"),
+        "max_backoff_s": _backoff_s(values, "max_backoff_s"),
+        "not_retryable": _errors(parts.plain(values, "not_retryable")),
     }
+
+
+def _backoff_s(values: parts.Values, name: str) -> float | None:
+    value = parts.plain(values, name)
+    if value is None:
+        return None
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= limits.BACKOFF_S_MAX:
+        return float(value)
+    raise Refused(
+        Code.INVALID_ARGUMENT, f"'{name}' must be a number of seconds from 0 to {limits.BACKOFF_S_MAX:,.0f}"
+    )
+
+
+def _errors(value: Any) -> list[str] | None:
+    if value is None:
+        return None
+    if isinstance(value, list) and len(value) <= limits.NOT_RETRYABLE_MAX and all(map(_is_error, value)):
+        return list(value)
+    raise Refused(
+        Code.INVALID_ARGUMENT,
+        f"'not_retryable' must be a list of at most {limits.NOT_RETRYABLE_MAX} names of errors",
+    )
+
+
+def _is_error(value: Any) -> bool:
+    return isinstance(value, str) and 1 <= len(value) <= limits.ERROR_NAME_CHARS_MAX and value.isprintable()
 
 
 def _retries(value: Any) -> int:

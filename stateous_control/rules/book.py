@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import repeat
 from typing import Any, Literal, TypeVar
 
 from msgspec import Raw
@@ -21,6 +22,7 @@ from stateous_contract.states import LIVE_TASK_STATES, QuestionStatus, TaskState
 from stateous_control.graph.document import Graph, Machine
 from stateous_control.rules.awaited import Signal, Wait
 from stateous_control.rules.lines import Entry, MemoryWrite, TaskEntry
+from stateous_control.rules.policy import OWN, Policy
 from stateous_control.rules.queues import is_routine
 
 
@@ -71,7 +73,7 @@ class Task:
     `ready_at` None means that nobody may claim it now. `held_ready_at` keeps `ready_at` while its token is paused.
     `state` is the queue that claims find it in: a child workflow's states carry its name in front,
     ``<workflow>/<state>``, and versions above 1 follow. `version` is that of the routine it was made for.
-    `retries` is the policy, copied when the task was made. `supervisor` and `instance` name who holds or last held it.
+    `retries` and `policy` are copied when the task is made. `supervisor` and `instance` name who holds or last held it.
     `report_digest` is that of the newest accepted report, of `report_attempt`. `pause_requested_at` is a person's
     request for this task alone; while it or the token's stands, `held_ready_at` has what `ready_at` would be.
     `saved_bytes` is the size of what replay reads: answers and checkpoints. `question` is the one that is open,
@@ -103,6 +105,7 @@ class Task:
     expires_at: datetime | None = None
     log_seq: int = 0
     version: int = 1
+    policy: Policy = OWN
     saved_bytes: int = 0
     retried_from: int | None = None
     parent_id: int | None = None
@@ -227,6 +230,7 @@ class Book:
         graphs: the graphs of the tokens in the book, by checksum.
         task_ids: fresh task ids, reserved from the database's sequence.
         retry_delay_s: how long the next attempt waits, by failures so far; chance is mixed in by the caller.
+        chance: numbers from 0 to 1 that nobody foresees, one for each wait that is drawn.
         named: the tokens here by owner and name in lower case; `names_taken` those of others that children may get.
         starts: digest and task of a start's key; `signals`: oldest first; `signals_kept`: how many, by task or token.
     """
@@ -259,6 +263,7 @@ class Book:
     starts_new: list[tuple[str, str]] = field(default_factory=list)
     signals_kept: dict[tuple[int | None, int | None], int] = field(default_factory=dict)
     task_ttl_s: float | None = None
+    chance: Iterator[float] = field(default_factory=lambda: repeat(1.0))
     # Rows by token, made at the first look: a book of 500 tokens is not searched 500 times.
     _tasks_of: dict[int, list[Task]] | None = field(default=None, repr=False)
     _timers_of: dict[int, list[Timer]] | None = field(default=None, repr=False)

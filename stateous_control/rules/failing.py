@@ -58,6 +58,9 @@ def requeue(book: Book, token: Token, task: Task, *, delay_s: float = 0.0) -> No
 
 
 def retry_delay_s(book: Book, task: Task) -> float:
-    """How long the attempt after the failure that is about to be counted waits."""
+    """How long the attempt after the failure that is about to be counted waits: by its policy, or as everybody's."""
+    own = task.policy.delay_s(task.failures, next(book.chance))
+    if own is not None:
+        return own
     delays = book.retry_delay_s
     return delays[min(task.failures, len(delays) - 1)] if delays else 0.0

@@ -22,6 +22,7 @@ from stateous_control.graph.routing import start as route_start
 from stateous_control.graph.schema import check_context, with_defaults
 from stateous_control.rules.book import Book, Question, Task, Timer, Token
 from stateous_control.rules.children import Birth, CannotStart, births, check_births, choose, joined
+from stateous_control.rules.policy import Policy
 from stateous_control.rules.queues import queue_of_state
 from stateous_control.rules.views import stamp
 
@@ -324,6 +325,7 @@ def _queue_task(book: Book, token: Token, state: State) -> None:
         generation=1,
         ready_at=book.now,
         version=state.version,
+        policy=Policy(state.backoff_s, state.max_backoff_s, state.not_retryable),
         is_new=True,
     )
     book.add_task(task)

@@ -123,7 +123,7 @@ def _apply_failed(book: Book, token: Token, task: Task, outcome: Report) -> None
         outcome.error or NO_ERROR_TEXT,
         cause="exception",
         delay_s=retry_delay_s(book, task),
-        is_retryable=outcome.retryable,
+        is_retryable=outcome.retryable and not task.policy.forbids(outcome.error or ""),
     )
 
 

@@ -18,6 +18,7 @@ from stateous_control.rules.book import Book, Task, Token
 from stateous_control.rules.durable import check_durable, pass_point
 from stateous_control.rules.holding import check_attempt
 from stateous_control.rules.moves import cancel_tasks, ready
+from stateous_control.rules.policy import Policy
 from stateous_control.rules.queues import queue_of
 from stateous_control.rules.waits import wake
 
@@ -85,6 +86,7 @@ def _task(task_id: int, token: Token, said: Start | Spawn) -> Task:
         generation=1,
         ready_at=None,
         version=said.version,
+        policy=Policy(said.backoff_s, said.max_backoff_s, tuple(said.not_retryable or ())),
         new_input=said.input,
         is_new=True,
     )

@@ -22,6 +22,7 @@ from stateous_control.graph.loading import load_text
 from stateous_control.rules.access import OPEN, Access
 from stateous_control.rules.book import Book, Held, Task, Timer, Token
 from stateous_control.rules.children import names_ahead
+from stateous_control.rules.policy import read_policy
 from stateous_control.rules.queues import kind_of
 from stateous_control.store.pool import Row, Session
 from stateous_control.store.statements import statements
@@ -184,6 +185,7 @@ class Shelf:
             releases_max=self._releases_max,
             question_ids=iter(self._question_ids),
             task_ttl_s=self._task_ttl_s,
+            chance=iter(random.random, None),
             tokens=tokens,
             named={(token.owner, token.name.lower()): token for token in tokens.values()},
             tasks={row["id"]: _task(row) for row in tasks if row["id"] is not None},
@@ -329,6 +331,7 @@ def _task(row: Row) -> Task:
         result=_raw(values[27]),
         error=values[28],
         ended_at=values[29],
+        policy=read_policy(values[30]),
     )
 
 

@@ -10,6 +10,7 @@ from msgspec import Raw
 from stateous_contract.states import TaskState, TokenStatus
 
 from stateous_control.rules.book import Book, Held, Task, Timer, Token
+from stateous_control.rules.policy import write_policy
 from stateous_control.store.books import OpenBook
 from stateous_control.store.pool import Session
 from stateous_control.store.statements import statements
@@ -161,6 +162,7 @@ def _new_task(task: Task, book: Book) -> tuple[Any, ...]:
         task.version,
         task.parent_id,
         _text(task.new_input),
+        write_policy(task.policy),
     )
 
 

@@ -47,7 +47,7 @@ WITH found AS (
 SELECT moment.now, t.id, t.token_id, t.state, t.visit, t.current_state, t.attempt, t.failures, t.retries, t.generation,
   t.ready_at, t.watchdog_stop_reason, t.held_ready_at, t.supervisor, t.instance, t.releases, t.is_suspect,
   t.report_attempt, t.report_digest, t.pause_requested_at, t.expires_at, t.log_seq, t.handler_version, t.saved_bytes,
-  t.retried_from, t.given_back, t.parent_id, t.result, t.error, t.ended_at
+  t.retried_from, t.given_back, t.parent_id, t.result, t.error, t.ended_at, t.policy
 FROM (SELECT clock_timestamp() AS now) moment LEFT JOIN found t ON true;
 
 -- name: read_questions

@@ -3,7 +3,7 @@
 -- after which a supervisor counts as away.
 SELECT t.id, t.state, t.visit, t.current_state, t.watchdog_stop_reason, t.attempt, t.failures, t.retries, t.generation,
   t.ready_at, t.releases, t.is_suspect, t.queued_at, t.pause_requested_at, t.expires_at, t.log_seq, t.handler_version,
-  t.retried_from, t.owner, t.given_back, t.locked_decisions, t.parent_id, t.input, t.result, t.error, t.ended_at, k.name AS token, k.status AS steered, l.supervisor, l.instance,
+  t.retried_from, t.owner, t.given_back, t.locked_decisions, t.parent_id, t.input, t.result, t.error, t.ended_at, t.policy, k.name AS token, k.status AS steered, l.supervisor, l.instance,
   l.until,
   (t.ready_at IS NOT NULL AND NOT EXISTS (SELECT 1 FROM supervisors s WHERE t.state = ANY (s.states)
     AND t.owner = ANY (string_to_array(s.scope, ','))
@@ -19,7 +19,7 @@ WHERE t.id = $1 AND ($2::text[] IS NULL OR t.owner = ANY ($2)) AND ($3::text[] I
 SELECT t.id, t.state, t.visit, t.current_state, t.watchdog_stop_reason, t.attempt, t.failures, t.retries, t.generation,
   t.ready_at, t.releases, t.is_suspect, t.queued_at, t.pause_requested_at, t.expires_at, t.log_seq, t.handler_version,
   t.retried_from, t.owner, t.given_back, NULL AS locked_decisions, t.parent_id, NULL AS input, NULL AS result, t.error,
-  t.ended_at, k.name AS token, k.status AS steered, l.supervisor, l.instance,
+  t.ended_at, t.policy, k.name AS token, k.status AS steered, l.supervisor, l.instance,
   l.until,
   (t.ready_at IS NOT NULL AND NOT EXISTS (SELECT 1 FROM supervisors s WHERE t.state = ANY (s.states)
     AND t.owner = ANY (string_to_array(s.scope, ','))

@@ -27,10 +27,10 @@ FROM unnest($1::bigint[], $2::boolean[], $3::bigint[]) AS n (id, has_children, c
 -- name: insert_tasks
 -- New tasks, as they are when nothing has happened to them yet.
 INSERT INTO tasks (id, token_id, state, visit, retries, ready_at, held_ready_at, owner, log_seq, expires_at,
-  retried_from, saved_bytes, root_id, handler_version, parent_id, input)
+  retried_from, saved_bytes, root_id, handler_version, parent_id, input, policy)
 SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::int[], $5::int[], $6::timestamptz[],
   $7::timestamptz[], $8::text[], $9::bigint[], $10::timestamptz[], $11::bigint[], $12::bigint[], $13::bigint[],
-  $14::int[], $15::bigint[], $16::text[]);
+  $14::int[], $15::bigint[], $16::text[], $17::text[]);
 
 -- name: update_tasks
 -- Changed tasks, and the end of the lease of each that runs no more.

@@ -157,3 +157,31 @@ async def test_a_retry_by_a_person_keeps_the_version(database: str) -> None:
         )
         assert (again.version, again.state) == (3, "testing")
         assert len(await one.claim(claim_of("testing", versions={"testing": [3]}))) == 1
+
+
+async def test_a_task_keeps_the_policy_it_was_created_with(database: str) -> None:
+    """S2-54, S2-56: a changed policy is for new tasks, at the same version or another."""
+    first = graph_with(coding={"retries": 1, "backoff": "1s", "not_retryable": ["KeyError"]})
+    async with plane(database, graph=first) as one:
+        await one.start_token("old", None)
+    async with plane(database, graph=graph_with(coding={"retries": 0})) as two:
+        await two.start_token("new", None)
+        old, new = sorted(await two.claim(claim_of("coding", max=2)), key=lambda grant: grant.task)
+        for grant in (old, new):
+            await two.report(grant.task, Report(kind="failed", error="ValueError: x", attempt=1, **HOLDER))
+        views = [await two.supervision.task(grant.task) for grant in (old, new)]
+    assert [view.current_state for view in views] == ["pending", "failed"]
+    assert (views[0].retries, views[0].backoff_s, views[0].not_retryable) == (1, 1.0, ["KeyError"])
+
+
+async def test_a_start_and_a_child_bring_their_policy(database: str) -> None:
+    """S2-54: from whoever starts the routine."""
+    async with plane(database) as one:
+        said = Start(routine="publish", input=raw(1), retries=3, backoff_s=0.0, not_retryable=["KeyError"])
+        view, _ = await one.supervision.start(said, None)
+        assert (view.retries, view.backoff_s, view.not_retryable) == (3, 0.0, ["KeyError"])
+        for error, state in (("ValueError: x", "pending"), ("KeyError: x", "failed")):
+            (grant,) = await one.claim(claim_of(routines={"publish": [1]}))
+            report = Report(kind="failed", error=error, attempt=grant.attempt, **HOLDER)
+            await one.report(grant.task, report)
+            assert (await one.supervision.task(view.task)).current_state == state
