@@ -27,6 +27,7 @@ from stateous_supervisor.agent.outbox import ClaimRow
 from stateous_supervisor.agent.progress import Promise, nothing
 from stateous_supervisor.agent.roster import Roster
 from stateous_supervisor.agent.slots import NO_ROOM, Room
+from stateous_supervisor.agent.withdrawals import Withdrawals
 
 SETTLE_S: Final = 0.02  # a claim that is not answered by then is taken to wait
 AGAIN_S: Final = 1.0  # how soon a second claim that brought nothing is repeated, while the first one waits
@@ -68,6 +69,7 @@ class Claims:
         self._new_id = new_id
         self._lead = Lane()
         self._second = Lane()
+        self._withdrawals = Withdrawals(control_plane, journal)
         self._barred: dict[str, Bar] = {}
         self.promise: Promise = nothing
         self._is_stopping = False
@@ -136,13 +138,14 @@ class Claims:
             except Refused as error:
                 await self._find_refused(lane, room, error)
             else:
+                await self._withdrawals.again()
                 if not got:  # who does not wait, or waits no more, is polled
                     await lane.wake.wait(begun_at + cadence.poll_s(self._luck.random()))
 
-    async def _pause(self, lane: Lane, error: Unanswered) -> None:
+    async def _pause(self, lane: Lane, error: Unanswered, identity: Identity | None = None) -> None:
         lane.failures += 1
         if isinstance(error, PeerViolation):
-            await self._count_violation(lane, error)
+            await self._count_violation(lane, error, identity or self._identity)
         wait_s = cadence.backoff_s(lane.failures, self._luck.random(), asked_s=error.asked_s)
         if isinstance(error, Denied):
             wait_s = cadence.denied_s(lane.failures, self._luck.random())
@@ -151,14 +154,14 @@ class Claims:
         await anyio.sleep(cadence.asked_wait_s(error.asked_s))
         await lane.again.wait(until)
 
-    async def _count_violation(self, lane: Lane, error: PeerViolation) -> None:
+    async def _count_violation(self, lane: Lane, error: PeerViolation, identity: Identity) -> None:
         """After some answers that nobody can understand, give the id up, so that it cannot wedge the loop."""
         lane.violations += 1
         if lane.violations < VIOLATIONS_MAX or lane.request is None:
             return
         request, lane.request, lane.violations = lane.request, None, 0
         self._log.tell("claim.abandoned", request=request, error=error.sentence)
-        await self._give_up(request)
+        await self._withdrawals.withdraw(request, identity)
 
     async def _back_off(self, lane: Lane) -> None:
         """Sleep through rings of slots: they are no reason to hurry a control plane that refuses."""
@@ -226,7 +229,7 @@ class Claims:
                 answers = await self._control_plane.claim(request)
             if lane.scope.cancelled_caught:
                 withdrawn, lane.request = lane.request, None
-                await self._give_up(withdrawn)
+                await self._withdrawals.withdraw(withdrawn, self._identity)
                 return False
         finally:
             lane.promised, lane.sent_at = NO_ROOM, None
@@ -361,7 +364,7 @@ class Claims:
                 answers = await self._control_plane.claim(request)
             except Unanswered as error:
                 lane.request = row.request
-                await self._pause(lane, error)
+                await self._pause(lane, error, row.identity)
                 if lane.request is None:
                     return
                 continue
@@ -380,21 +383,5 @@ class Claims:
             for lane in (self._lead, self._second):
                 if lane.request is not None:
                     request, lane.request = lane.request, None
-                    await self._give_up(request)
-
-    async def _give_up(self, request: str) -> None:
-        """Withdraw an id. Where that is not offered, or nobody answers, the id is left to its lease."""
-        if self._control_plane.terms.wait_s > 0:
-            message = ClaimRequest(
-                supervisor=self._identity.supervisor,
-                instance=self._identity.instance,
-                states=[],
-                request=request,
-                withdraw=True,
-            )
-            try:
-                await self._control_plane.claim(message)
-            except (Unanswered, Refused):
-                return
-        self._journal.batch.claims_over.append(request)
-        self._journal.write_soon()
+                    await self._withdrawals.withdraw(request, self._identity)
+            await self._withdrawals.again()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import anyio
@@ -202,5 +203,48 @@ def test_a_copied_outbox_repeats_no_claim_bh_010() -> None:
 
             assert "old" not in [claim["request"] for claim in claims(world)]
             assert world.lines.of("outbox.copied")
+
+    simulate(main)
+
+
+def withdrawn(world: World) -> list[tuple[str, str]]:
+    """Return instance and id of each withdrawal that came."""
+    found = [
+        heard.body if isinstance(heard.body, dict) else json.loads(heard.body)
+        for heard in world.heard("/tasks/claim")
+    ]
+    return [(body["instance"], body["request"]) for body in found if body.get("withdraw")]
+
+
+def test_an_id_that_was_given_up_is_withdrawn_until_that_is_answered_a_11() -> None:
+    async def main(world: World) -> None:
+        world.fake.faults.append(Fault("POST /tasks/claim", times=3, status=200, body=b'{"tasks":5}'))
+        world.fake.faults.append(Fault("POST /tasks/claim", times=1, status=503))
+        world.start_tokens(1)
+
+        async with world.agent({"plain": lambda _: DONE}):
+            await until(lambda: completed(world) == 1)
+            await until(lambda: len(withdrawn(world)) == 2)
+            await anyio.sleep(1.0)
+
+            (request,) = {request for _, request in withdrawn(world)}
+            assert request == claims(world)[0]["request"]
+            kept = world.outbox._database.execute("SELECT request FROM claims").fetchall()
+            assert (request,) not in kept
+
+    simulate(main)
+
+
+def test_an_id_of_a_process_that_died_is_given_up_under_the_name_of_that_process_a_11() -> None:
+    old = Identity("box", "before")
+
+    async def main(world: World) -> None:
+        world.fake.faults.append(Fault("POST /tasks/claim", times=3, status=200, body=b'{"tasks":5}'))
+        world.outbox.found = world.outbox.found._replace(claims=[ClaimRow("r-before", old)])
+
+        async with world.agent({"plain": stay}):
+            await until(lambda: withdrawn(world))
+
+            assert withdrawn(world) == [("before", "r-before")]
 
     simulate(main)
