@@ -42,12 +42,16 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt of one task, as this agent knows it. Times are the agent's monotonic clock, in seconds."""
+    """One attempt of one task, as this agent knows it. Times are the agent's monotonic clock, in seconds.
+
+    `state` is what it is served as (`frames.work_of`), `version` that of its routine, 0 where it does not matter.
+    """
 
     task: int
     attempt: int
     state: str
     token: str
+    version: int = 0
     identity: Identity
     claimed_at: float
     trusted_until: float

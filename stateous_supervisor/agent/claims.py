@@ -15,7 +15,7 @@ from typing import Final
 import anyio
 from stateous_contract.messages import ClaimRequest
 
-from stateous_supervisor.agent import cadence
+from stateous_supervisor.agent import cadence, wanting
 from stateous_supervisor.agent.assignment import LET_GO, Identity
 from stateous_supervisor.agent.contact import Contact
 from stateous_supervisor.agent.control_plane import CLAIM_SLACK_S, BadGrant, ControlPlane, Granted
@@ -245,13 +245,11 @@ class Claims:
         return True
 
     def _request(self, request_id: str, identity: Identity, room: Room, wait_s: float) -> ClaimRequest:
-        terms = self._control_plane.terms
-        request = ClaimRequest(supervisor=identity.supervisor, states=list(room.by_state), request=request_id)
-        if terms.is_extended:
-            request.instance = identity.instance
-        if terms.offers("batch"):
-            request.max = room.total
-            request.max_by_state = self._roster.slots.own_limits(room)
+        own_limits = self._roster.slots.own_limits(room)
+        terms, served = self._control_plane.terms, self._roster.served
+        request = wanting.request_of(
+            request_id, identity, room, terms=terms, served=served, limits=own_limits
+        )
         if wait_s > 0:
             request.wait = wait_s
         return request
@@ -283,11 +281,11 @@ class Claims:
     def _may_claim(self) -> bool:
         if self._contact.is_refused and any(a.phase not in LET_GO for a in self._roster.assignments.values()):
             return False  # the heartbeats ask whether our key is accepted
-        return self._contact.is_open and self._journal.is_writable and self._roster.is_ready
+        return self._journal.is_writable and self._roster.is_ready
 
     def _room(self, states: Sequence[str], promised: Room) -> Room:
         terms = self._control_plane.terms
-        suited = [state for state in states if state not in self._contact.changed]
+        suited = filter(self._contact.suits, states)
         return self._roster.slots.room(suited, promised=promised, at_most=terms.claim_max)
 
     # States whose claims are refused (A-15).
@@ -295,7 +293,7 @@ class Claims:
     def _open_states(self) -> list[str]:
         return [
             state
-            for state in self._roster.states
+            for state in self._roster.served
             if state not in self._barred and state not in self._roster.paused
         ]
 
@@ -314,7 +312,7 @@ class Claims:
     async def _probe_barred(self, lane: Lane) -> float:
         """Ask again for barred states whose time has come; return when the next one's comes."""
         for state in [s for s, bar in self._barred.items() if bar.until <= anyio.current_time()]:
-            if state not in self._roster.states:
+            if state not in self._roster.served:
                 del self._barred[state]
             elif self._may_claim() and not await self._probe(lane, state):
                 break

@@ -28,13 +28,14 @@ MEND: Final = "stateous-supervisor contract FOLDER"
 
 
 class Contact:
-    """What is known about the other side. Claims may go on while `is_open`, except for the states that are `changed`.
+    """What is known about the other side. Claims may go on for what it `suits`.
 
-    `changed` names, with what has changed, the states whose routines the workflow of now does not suit. `opened` is
+    That is all while the contract `is_open`, except for the states that are `changed`: it names, with what has changed,
+    those whose routines the workflow of now does not suit. Routines without a graph need no contract. `opened` is
     called when claims may go on, `regained` when an outage is over.
 
     Args:
-        checksum: reads what the folder's contract was made for.
+        checksum: reads what the folder's contract was made for; None where it has none.
         reliance: reads what its routines rely on; None where the contract does not say.
     """
 
@@ -44,7 +45,7 @@ class Contact:
         log: Log,
         luck: random.Random,
         *,
-        checksum: Callable[[], str],
+        checksum: Callable[[], str | None],
         reliance: Callable[[], Reliance | None] = lambda: None,
     ) -> None:
         self.is_open = False
@@ -83,6 +84,12 @@ class Contact:
     def away_s(self) -> float | None:
         """For how long nobody has answered; None while somebody does."""
         return None if self._down_since is None else anyio.current_time() - self._down_since
+
+    def suits(self, work: str) -> bool:
+        """Whether a state, or a routine without a graph (behind an ``@``), may be claimed for."""
+        if work.startswith("@"):
+            return self._control_plane.terms.offers("routines")
+        return self.is_open and work not in self.changed
 
     def compare_anew(self) -> None:
         """The folder was read again: ask and compare now."""
@@ -170,14 +177,14 @@ class Contact:
 
     async def _find_theirs(self, offered: str) -> Reliance | None:
         """Return what the workflow over there gives, if it is another one than ours; None where nobody can tell."""
-        if offered == self._ours():
+        if self._ours() in (offered, None):
             return None
         try:
             return reliance_of(await self._control_plane.workflow())
         except (Unanswered, Refused, ValueError):
             return None
 
-    def _ours(self) -> str:
+    def _ours(self) -> str | None:
         try:
             return self._checksum()
         except Fault as fault:  # the contract was taken away under a running agent
@@ -186,11 +193,12 @@ class Contact:
     def _compare(self, offered: str, theirs: Reliance | None) -> None:
         """Decide which states may be claimed for: all, those that a changed workflow still suits, or none."""
         ours, relied_on = self._ours(), self._reliance()
-        self.is_open = offered == ours or (theirs is not None and relied_on is not None)
+        self.is_open = ours in (offered, None) or (theirs is not None and relied_on is not None)
         self.changed = {}
-        if offered != ours and theirs is not None and relied_on is not None:
+        if ours not in (offered, None) and theirs is not None and relied_on is not None:
             self.changed = changed_states(relied_on, theirs)
-        self._tell(ours, offered)
+        if ours is not None:
+            self._tell(ours, offered)
         if self.is_open:
             self.opened()
 

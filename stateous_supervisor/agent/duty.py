@@ -42,7 +42,7 @@ class Duty:
         confinements: by state, where a routine runs and within what bounds.
         fenced: states whose routines do not outlive a lease that cannot be proven.
         drain_timeout_s: how long a stop waits for routines; None for ever.
-        checksum: reads what the folder's contract was made for.
+        checksum: reads what the folder's contract was made for; None where it has none.
         reliance: reads what its routines rely on; None where the contract does not say.
         is_strict: whether a file that does not load keeps the agent from starting.
         url, folder, version: only to be shown.
@@ -50,7 +50,7 @@ class Duty:
 
     identity: Identity
     tasks: int
-    checksum: Callable[[], str]
+    checksum: Callable[[], str | None]
     tasks_by_state: Mapping[str, int] = field(default_factory=dict)
     timeouts: Mapping[str, float | None] = field(default_factory=dict)
     confinements: Mapping[str, Confinement] = field(default_factory=dict)

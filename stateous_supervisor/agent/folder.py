@@ -40,17 +40,21 @@ def find(folder: Path) -> Path:
     return real
 
 
-def checksum_of(folder: Path) -> str:
+def checksum_of(folder: Path) -> str | None:
     """Return the checksum that `contract.py` was made for, read without importing it.
 
+    None where there is none: a folder of routines without a graph needs no contract.
+
     Raises:
-        Fault: there is no `contract.py`, or no checksum in it (78).
+        Fault: it cannot be read, or has no checksum (78).
     """
     file = folder / CONTRACT
     mend = "'stateous-supervisor contract FOLDER' writes it from the control plane"
     try:
         with file.open("rb") as opened:
             text = opened.read(CONTRACT_BYTES_MAX)
+    except FileNotFoundError:
+        return None
     except OSError as error:
         raise Fault(Exit.CONFIG, f"{file}: {(error.strerror or str(error)).lower()}; {mend}") from None
     found = _CHECKSUM.search(text)

@@ -28,6 +28,7 @@ from stateous_supervisor.agent.host import (
 from stateous_supervisor.agent.logs import Log
 from stateous_supervisor.agent.output import Nowhere, Sink
 from stateous_supervisor.agent.progress import Promise, nothing
+from stateous_supervisor.agent.receivers import served_by
 from stateous_supervisor.agent.roster import Roster
 from stateous_supervisor.agent.stalls import Stalls
 from stateous_supervisor.link.frames import (
@@ -254,7 +255,7 @@ class Hosts:
         self.promise(math.inf)
         for broken in host.broken:
             self._log.tell("folder.broken", file=broken.file, line=broken.line, error=broken.error)
-        states = [routine.state for routine in host.routines]
+        states = list(served_by(host.routines))
         self._log.tell("host.started", host=host.generation, pid=host.pid, python=host.python, states=states)
         line.fault, line.abandoned, line.is_crowded = None, 0, False
         line.host, line.welcomed_at = host, anyio.current_time()

@@ -34,7 +34,8 @@ class Row(NamedTuple):
     when: str
 
 
-ATTEMPT: Final = ("task", "attempt", "token", "state")
+# A routine without a graph has `routine` in the place of token and state.
+ATTEMPT: Final = ("task", "attempt", "token", "state", "routine")
 
 EVENTS: Final[Mapping[str, Row]] = {
     "supervisor.started": Row(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from stateous_supervisor.link import frames
@@ -18,6 +18,23 @@ class Receiver(Protocol):
     def is_stalled(self) -> bool: ...
 
     def send(self, messages: Sequence[frames.Frame]) -> None: ...
+
+
+# The versions of what is served: by state, or by ``@`` and the name of a routine without a graph.
+Served = Mapping[str, Sequence[int]]
+
+
+def served_by(routines: Iterable[frames.RoutineFacts]) -> Served:
+    """Return what routines serve, in their order."""
+    served: dict[str, list[int]] = {}
+    for routine in routines:
+        served.setdefault(routine.state, []).extend(routine.versions)
+    return served
+
+
+def is_served(served: Served, work: str, version: int) -> bool:
+    """Say whether there is a routine of that version; 0 where any will do."""
+    return work in served and version in (0, *served[work])
 
 
 class Receivers:

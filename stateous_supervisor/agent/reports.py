@@ -41,6 +41,7 @@ def of(outcome: Outcome) -> TaskMessage:
         payload=outcome.payload,
         context=outcome.context,
         schedules=outcome.schedules,
+        result=outcome.result,
         retryable=outcome.is_retryable,
     )
 
@@ -117,6 +118,7 @@ def alone(message: TaskMessage, supervisor: str, instance: str | None) -> Report
         instance=instance,
         reason=message.reason,
         retryable=message.retryable,
+        result=message.result,
     )
 
 

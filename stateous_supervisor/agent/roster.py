@@ -44,7 +44,7 @@ from stateous_supervisor.agent.journal import Journal
 from stateous_supervisor.agent.keeping import Keeping
 from stateous_supervisor.agent.logs import Log
 from stateous_supervisor.agent.outbox import Envelope, GrantRow
-from stateous_supervisor.agent.receivers import Receiver, Receivers
+from stateous_supervisor.agent.receivers import Receiver, Receivers, Served, is_served, served_by
 from stateous_supervisor.agent.slots import Slots
 from stateous_supervisor.agent.telling import finished, names_of, origin_of
 from stateous_supervisor.link import frames
@@ -86,7 +86,7 @@ class Roster:
         self.confinements = confinements
         self.assignments: dict[Key, Assignment] = {}
         self.slots = slots
-        self.states: list[str] = []
+        self.served: Served = {}
         self.paused: Collection[str] = ()
         self._control_plane = control_plane
         self._journal = journal
@@ -131,13 +131,15 @@ class Roster:
 
     def _take(self, granted: Granted, identity: Identity, sent_at: float, now: float) -> Assignment:
         grant = granted.grant
-        lease_s = grant.lease_s if grant.lease_s and grant.lease_s > 0 else self._control_plane.terms.lease_s
+        terms = self._control_plane.terms
+        lease_s = grant.lease_s if grant.lease_s and grant.lease_s > 0 else terms.lease_s
         self._lose_older(grant.task, grant.attempt)
         assignment = Assignment(
             task=grant.task,
             attempt=grant.attempt,
-            state=grant.state,
+            state=frames.work_of(grant),
             token=grant.token,
+            version=(grant.version or 1) if grant.routine or terms.offers("versions") else 0,
             identity=identity,
             claimed_at=now,
             trusted_until=cadence.trusted_until(sent_at, lease_s),
@@ -147,7 +149,7 @@ class Roster:
         self._add(assignment)
         self._raws[assignment.key] = granted.raw
         self._journal.batch.grants.append(
-            GrantRow(grant.task, grant.attempt, grant.state, grant.token, identity)
+            GrantRow(grant.task, grant.attempt, assignment.state, grant.token, identity)
         )
         return assignment
 
@@ -156,8 +158,7 @@ class Roster:
         key = (bad.task, bad.attempt)
         if 0 in key or key in self.assignments:
             return
-        row = GrantRow(bad.task, bad.attempt, "", "", identity)
-        self.recover(row, has_outcome=False)
+        self.recover(GrantRow(bad.task, bad.attempt, "", "", identity), has_outcome=False)
         outcome = frames.Outcome(task=bad.task, attempt=bad.attempt, outcome="failed", error=bad.sentence)
         self.happen(key, outcome)
 
@@ -186,7 +187,7 @@ class Roster:
     def welcome(self, host: Receiver) -> None:
         """A host is ready: it gets what is waiting and all work from now on; one before it keeps what it has."""
         self._hosts.add(host)
-        self.states = [routine.state for routine in host.routines]
+        self.served = served_by(host.routines)
         waiting, self._waiting = self._waiting, []
         self.start(waiting)
 
@@ -204,7 +205,7 @@ class Roster:
         for current in filter(None, [self._startable(each.key) for each in assignments]):
             if host is None:
                 self._waiting.append(current)
-            elif current.state not in self.states:
+            elif not is_served(self.served, current.state, current.version):
                 self.give_up(current.key)
             elif not (current.is_suspect and self.alone(current.key)):
                 ready.append(current)
@@ -251,8 +252,7 @@ class Roster:
 
     def give_back(self, key: Key, reason: str) -> None:
         """Nobody goes on with this attempt here: release it, or fail it where that is not offered."""
-        can_release = self._control_plane.terms.offers("release")
-        self.happen(key, GivenBack(reason=reason, can_release=can_release))
+        self.happen(key, GivenBack(reason, can_release=self._control_plane.terms.offers("release")))
 
     def bury(self, generation: int, reason: str, *, others: int = 0) -> int:
         """A host is gone: settle what it had. Return how many assignments that were.

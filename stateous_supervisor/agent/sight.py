@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 import anyio
 
 from stateous_supervisor.agent.overview import Broken, HostFacts, RunningTask, Snapshot
+from stateous_supervisor.agent.receivers import served_by
 
 if TYPE_CHECKING:
     from stateous_supervisor.agent.assignment import Assignment, Identity
@@ -76,7 +77,7 @@ def look(
         away_s=_rounded(contact.away_s),
         refused_s=_rounded(contact.standing.refused_s),
         is_claiming=phase == "serving"
-        and contact.is_open
+        and any(map(contact.suits, roster.served))
         and not contact.standing.is_refused
         and parts.journal.is_writable,
         slots=roster.slots.total,
@@ -130,7 +131,7 @@ def _hosts(parts: Sights, now: float) -> list[HostFacts]:
             generation=line.host.generation,
             pid=line.host.pid,
             python=line.host.python,
-            states=[routine.state for routine in line.host.routines],
+            states=list(served_by(line.host.routines)),
             age_s=round(now - line.welcomed_at, 1),
             running=running.count(line.host.generation),
             abandoned=line.abandoned,

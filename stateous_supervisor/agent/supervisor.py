@@ -171,7 +171,7 @@ class Supervisor:
         duty = self._duty
         self._log.tell(
             "supervisor.started",
-            states=self._roster.states,
+            states=self.states,
             slots=duty.tasks,
             url=duty.url,
             supervisor=duty.identity.supervisor,
@@ -241,8 +241,8 @@ class Supervisor:
 
     @property
     def states(self) -> list[str]:
-        """The states that are served now."""
-        return self._roster.states
+        """What is served now: states, and routines without a graph behind an ``@``."""
+        return list(self._roster.served)
 
     @property
     def generation(self) -> int:

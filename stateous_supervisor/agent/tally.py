@@ -28,9 +28,9 @@ class Tally:
         """Count one event of the log."""
         self.events[event] += 1
         if event == "task.claimed":
-            self.claimed[str(keys.get("state"))] += 1
+            self.claimed[_work(keys)] += 1
         elif event == "task.finished":
-            state = str(keys.get("state"))
+            state = _work(keys)
             outcome = keys.get("outcome") or "none"
             self.outcomes[state, str(outcome)] += 1
             self._time(state, keys.get("duration_s"))
@@ -45,3 +45,8 @@ class Tally:
             counts = self.durations[state] = Counter()
         counts[fitting] += 1
         self.duration_s[state] = self.duration_s.get(state, 0.0) + duration_s
+
+
+def _work(keys: Mapping[str, object]) -> str:
+    """Return what an attempt is for: its state, or ``@`` and the name of a routine without a graph."""
+    return f"@{keys['routine']}" if "routine" in keys else str(keys.get("state"))

@@ -13,18 +13,19 @@ MB: Final = 1_048_576
 
 def names_of(assignment: Assignment) -> dict[str, object]:
     """Return what stands on every log line of an attempt (A-58)."""
-    a = assignment
-    return {"task": a.task, "attempt": a.attempt, "token": a.token, "state": a.state}
+    return _names(assignment.task, assignment.attempt, assignment.token, assignment.state)
 
 
 def origin_of(envelope: Envelope) -> dict[str, object]:
     """Return whose a message is, also where its assignment is over."""
-    return {
-        "task": envelope.task,
-        "attempt": envelope.attempt,
-        "token": envelope.token,
-        "state": envelope.state,
-    }
+    return _names(envelope.task, envelope.attempt, envelope.token, envelope.state)
+
+
+def _names(task: int, attempt: int, token: str, state: str) -> dict[str, object]:
+    """What is served behind an ``@`` is a routine without a graph, which has no token."""
+    if state.startswith("@"):
+        return {"task": task, "attempt": attempt, "routine": state[1:]}
+    return {"task": task, "attempt": attempt, "token": token, "state": state}
 
 
 def finished(assignment: Assignment, ending: str, at: float) -> dict[str, object]:

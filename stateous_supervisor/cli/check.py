@@ -43,7 +43,8 @@ def check(
     else:
         for routine in routines:
             kind = "async def" if routine.is_async else "def"
-            print(f"{routine.state:<24} {kind} {routine.name} ({Path(routine.file).name}:{routine.line})")
+            what = f"{routine.state}{_version(routine)}"
+            print(f"{what:<24} {kind} {routine.name} ({Path(routine.file).name}:{routine.line})")
     for sentence in faults:
         print(f"error: {sentence}", file=sys.stderr)
     raise typer.Exit(Exit.CONFIG if faults else Exit.DONE)
@@ -81,9 +82,20 @@ async def _load(settings: config.Config) -> Loaded:
         raise Fault(Exit.CONFIG, unusable.sentence) from None
 
 
-def _document(checksum: str, routines: list[RoutineFacts], faults: list[str]) -> dict[str, object]:
+def _version(routine: RoutineFacts) -> str:
+    return "" if routine.versions == [1] else f" version {routine.versions[0]}"
+
+
+def _document(checksum: str | None, routines: list[RoutineFacts], faults: list[str]) -> dict[str, object]:
     found = [
-        {"state": r.state, "file": r.file, "line": r.line, "name": r.name, "async": r.is_async}
+        {
+            "state": r.state,
+            "version": r.versions[0],
+            "file": r.file,
+            "line": r.line,
+            "name": r.name,
+            "async": r.is_async,
+        }
         for r in routines
     ]
     return {"ok": not faults, "checksum": checksum, "routines": found, "faults": faults}

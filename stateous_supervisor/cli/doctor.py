@@ -165,7 +165,7 @@ def _load(settings: config.Config) -> FolderFacts:
         path=path,
         interpreter=settings.python,
         python=loaded.python,
-        states=tuple(sorted(routine.state for routine in loaded.routines)),
+        states=tuple(sorted({routine.state for routine in loaded.routines})),
         broken=tuple(f"{where(file)}: {file.error}" for file in loaded.broken),
         faults=tuple(loaded.faults),
     )

@@ -77,7 +77,7 @@ def _table(seen: Snapshot) -> Iterator[str]:
     rows = [("task", "attempt", "state", "token", "phase", "age", "lease left", "beats", "host")]
     for task in sorted(seen.tasks, key=lambda each: -each.age_s):
         left = span(task.lease_left_s) if task.lease_left_s > 0 else "doubted"
-        ids = (str(task.task), str(task.attempt), task.state, task.token, task.phase)
+        ids = (str(task.task), str(task.attempt), task.state, task.token or "-", task.phase)
         rows.append((*ids, span(task.age_s), left, str(task.heartbeats), str(task.host or "-")))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     yield ""

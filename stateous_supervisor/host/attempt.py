@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final, Protocol
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 from stateous_contract.messages import Grant
 
 from stateous_supervisor.host.discovery import Routine
@@ -20,6 +20,8 @@ from stateous_supervisor.link.frames import Answer, Call, Frame, Logged, Noted, 
 from stateous_supervisor.sdk.context import AsyncContext, BaseContext, Context
 from stateous_supervisor.sdk.durable import Reply
 from stateous_supervisor.sdk.endings import AttemptLost, Parked
+from stateous_supervisor.sdk.marks import input_model
+from stateous_supervisor.sdk.payloads import input_read
 
 # The cause of a stop that the control plane knows of: the task waits, and somebody will go on with it.
 PARKED: Final = "parked"
@@ -111,6 +113,14 @@ class Attempt:
         """Make the routine's argument. It is not kept here: the two would keep each other from being freed."""
         kind: type[BaseContext[Any]] = AsyncContext if self.routine.is_async else Context
         return kind(self.grant, self)
+
+    def arguments(self, context: BaseContext[Any]) -> tuple[Any, ...]:
+        """Return what the routine is called with. Raises InputInvalid: the input is not what it takes."""
+        if self.routine.has_graph:
+            return (context,)
+        given = b"null" if self.grant.input is UNSET else bytes(self.grant.input)
+        model = input_model(self.routine.function)
+        return (context, input_read(model, given.decode(), self.routine.ref.routine))
 
     def take_end(self) -> bool:
         """Whether the caller is the one that ends this attempt."""

@@ -10,23 +10,32 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+from stateous_contract.messages import Grant
+
 from stateous_supervisor.host.failures import clean, describe, type_name
 from stateous_supervisor.host.folder import Folder, look_at
-from stateous_supervisor.link.frames import BrokenFile, Loaded, RoutineFacts
-from stateous_supervisor.sdk.marks import Mark, context_model, is_state, mark_of
+from stateous_supervisor.link.frames import BrokenFile, Loaded, RoutineFacts, work_of
+from stateous_supervisor.sdk.marks import Mark, RoutineRef, context_model, is_state, mark_of
 
 CONTRACT = "contract"
+NO_CONTRACT = "'stateous-supervisor contract FOLDER' writes contract.py from the control plane"
+
+# What is served and in which version.
+Served = tuple[str, int]
 
 
 @dataclass(frozen=True)
 class Routine:
-    """One routine, as the runner needs it. `file` is relative to the folder where it is in there."""
+    """One routine, as the runner needs it. `file` is relative to the folder where it is in there.
+
+    `state` is what it is served as: a state, or ``@`` and the name of a routine without a graph.
+    """
 
     state: str
     ref: Any
@@ -61,12 +70,17 @@ class Routine:
         """Return the context model that its annotation names, or None."""
         return context_model(self.function)
 
+    @property
+    def has_graph(self) -> bool:
+        """Whether it is the routine of a state, and so takes the context alone."""
+        return not isinstance(self.ref, RoutineRef)
+
 
 @dataclass
 class Found:
     """What loading a folder gave."""
 
-    routines: dict[str, Routine] = field(default_factory=dict)
+    routines: dict[Served, Routine] = field(default_factory=dict)
     broken: list[BrokenFile] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
@@ -74,6 +88,23 @@ class Found:
         """The frame that tells the agent."""
         facts = [routine.facts() for routine in self.routines.values()]
         return Loaded(routines=facts, broken=self.broken, faults=self.faults)
+
+
+def find(routines: Mapping[Served, Routine], grant: Grant) -> Routine:
+    """Return the routine of a grant. Raises LookupError: there is none of its version.
+
+    Where the control plane tells no version, or knows only the first of each state, it is the newest of the state.
+    """
+    work, version = work_of(grant), grant.version or 1
+    found = routines.get((work, version))
+    if found is None and grant.routine is None and version == 1:
+        versions = (each for each in routines.values() if each.state == work)
+        found = max(versions, key=lambda each: each.version, default=None)
+    if found is None:
+        what = f"the state {grant.state!r}" if grant.routine is None else f"{grant.routine!r}"
+        of_version = "" if version == 1 else f" in version {version}"
+        raise LookupError(f"there is no routine for {what}{of_version}")
+    return found
 
 
 def discover(path: Path, *, skip: Collection[str] = (), loading: Callable[[str], None]) -> Found:
@@ -124,6 +155,8 @@ def _broken(folder: Folder, name: str, error: BaseException) -> BrokenFile:
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
         return BrokenFile(file=name, line=line, error=f"importing it exits, with code {code}")
+    if isinstance(error, ModuleNotFoundError) and error.name == CONTRACT:
+        return BrokenFile(file=name, line=line, error=f"{describe(error).text}; {NO_CONTRACT}")
     if not isinstance(error, SyntaxError):
         return BrokenFile(file=name, line=line, error=describe(error).text)
     text = f"{type_name(error)}: {clean(str(error.msg), 500)}"
@@ -156,12 +189,18 @@ def _collect(folder: Folder, modules: list[ModuleType], found: Found) -> None:
             seen.add(id(thing))
             routine = _routine(folder, module, name, thing, mark)
             found.faults += _faults(routine, known)
-            earlier = found.routines.setdefault(routine.state, routine)
+            earlier = found.routines.setdefault((routine.state, routine.version), routine)
             if earlier is not routine:
-                found.faults.append(
-                    f"the state {routine.state!r} has two routines: {earlier.place} and {routine.place}; "
-                    "it must have one"
-                )
+                found.faults.append(_twice(earlier, routine))
+
+
+def _twice(earlier: Routine, routine: Routine) -> str:
+    what = f"the state {routine.state!r}" if routine.has_graph else f"the name {routine.ref.routine!r}"
+    of_version = "" if routine.version == 1 else f" of version {routine.version}"
+    return (
+        f"{what} has two routines{of_version}: {earlier.place} and {routine.place}; "
+        "it must have one of each version"
+    )
 
 
 def _routine(folder: Folder, module: ModuleType, name: str, thing: Any, mark: Mark) -> Routine:
@@ -189,7 +228,7 @@ def _is_async(thing: Any) -> bool:
 
 
 def _faults(routine: Routine, known: frozenset[str] | None) -> Iterator[str]:
-    if known is not None and routine.state not in known:
+    if known is not None and routine.has_graph and routine.state not in known:
         names = ", ".join(sorted(known)) or "no state"
         yield f"{routine.place} is for the state {routine.state!r}, which contract.py does not have; it has {names}"
     function = inspect.unwrap(routine.function)
@@ -200,9 +239,14 @@ def _faults(routine: Routine, known: frozenset[str] | None) -> Iterator[str]:
     except (ValueError, TypeError):
         return  # Some callables of C have none; calling it will tell.
     try:
-        signature.bind(object())
+        signature.bind(*([object()] if routine.has_graph else [object(), object()]))
     except TypeError:
-        yield f"{routine.place} takes {signature}; a routine takes one argument, the context"
+        takes = (
+            "takes one argument, the context"
+            if routine.has_graph
+            else ("without a graph takes two arguments, the context and its input")
+        )
+        yield f"{routine.place} takes {signature}; a routine {takes}"
 
 
 def _known_states(modules: list[ModuleType]) -> frozenset[str] | None:

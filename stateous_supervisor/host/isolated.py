@@ -21,7 +21,7 @@ from queue import SimpleQueue
 from typing import Any, Final, NoReturn
 
 from stateous_supervisor.host import shelter
-from stateous_supervisor.host.discovery import Routine
+from stateous_supervisor.host.discovery import Routine, Served
 from stateous_supervisor.host.link import Link
 from stateous_supervisor.host.runner import Runner
 from stateous_supervisor.link.frames import Answer, Cancel, HeldUntil, PauseTask, Run, ToHost
@@ -32,7 +32,7 @@ LEAVE_S: Final = 2.0
 _NEVER: Final = float("inf")
 
 
-def run(link: int, routines: Mapping[str, Routine]) -> NoReturn:
+def run(link: int, routines: Mapping[Served, Routine]) -> NoReturn:
     """Serve one attempt over the descriptor `link` and end the process."""
     sock = socket.socket(fileno=link)
     sock.set_inheritable(False)
@@ -47,7 +47,7 @@ def run(link: int, routines: Mapping[str, Routine]) -> NoReturn:
 class _Alone:
     """One attempt: the owner of its link, and the main thread as the runner's only thread."""
 
-    def __init__(self, sock: socket.socket, routines: Mapping[str, Routine]) -> None:
+    def __init__(self, sock: socket.socket, routines: Mapping[Served, Routine]) -> None:
         self._loop = asyncio.SelectorEventLoop()
         self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.link = Link(sock, None, self)

@@ -15,7 +15,9 @@ from stateous_contract.messages import encode
 from stateous_supervisor.host.failures import Described, clean, own
 from stateous_supervisor.link.frames import Outcome
 from stateous_supervisor.sdk.context import BaseContext
-from stateous_supervisor.sdk.payloads import payload_text
+from stateous_supervisor.sdk.marks import RoutineRef
+from stateous_supervisor.sdk.payloads import payload_text, result_text
+from stateous_supervisor.sdk.values import json_size_checked
 
 # What stands around the values in the body of a report: ids, names, braces.
 AROUND_BYTES: Final = 4_096
@@ -31,6 +33,8 @@ def outcome_of(returned: Any, state: Any, context: BaseContext[Any]) -> Outcome:
     for values that no control plane takes.
     """
     key = (context.task, context.attempt)
+    if isinstance(state, RoutineRef):
+        return _returned(key, returned, state)
     if returned is None:
         return _sized(context, "waiting", None, None)
     if type(returned) not in state.emits:
@@ -41,6 +45,20 @@ def outcome_of(returned: Any, state: Any, context: BaseContext[Any]) -> Outcome:
         text = f"the routine of {state.name!r} returned an event that cannot be sent: {error}"
         return failed(key, text)
     return _sized(context, "event", returned.name, payload)
+
+
+def _returned(key: Key, returned: Any, ref: RoutineRef) -> Outcome:
+    """Return the outcome of a routine without a graph: its result, which is JSON (S2-11)."""
+    if inspect.iscoroutine(returned) or inspect.isgenerator(returned) or inspect.isasyncgen(returned):
+        return failed(
+            key, f"the routine {ref.routine!r} returned {_what(returned, None)}; it may return JSON"
+        )
+    what = f"the result of {ref.routine!r}"
+    try:
+        result = json_size_checked(result_text(returned, what), what)
+    except (TypeError, ValueError) as error:
+        return failed(key, str(error))
+    return Outcome(task=key[0], attempt=key[1], outcome="returned", result=Raw(result))
 
 
 def failed(key: Key, error: str, traceback: str | None = None) -> Outcome:

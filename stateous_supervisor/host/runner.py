@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from time import monotonic
 from typing import Any, Final, Protocol
@@ -19,7 +19,7 @@ from stateous_contract.messages import Grant
 
 from stateous_supervisor.host import shelter
 from stateous_supervisor.host.attempt import PARKED, Attempt, Speaker, Stop
-from stateous_supervisor.host.discovery import Routine
+from stateous_supervisor.host.discovery import Routine, Served, find
 from stateous_supervisor.host.failures import describe, is_plain, leave_out
 from stateous_supervisor.host.outcomes import dropped, failed, outcome_of, parked, raised
 from stateous_supervisor.host.streams import current, end_lines
@@ -36,7 +36,7 @@ from stateous_supervisor.link.frames import (
     ToHost,
 )
 from stateous_supervisor.sdk.context import BaseContext
-from stateous_supervisor.sdk.endings import FeatureMissing
+from stateous_supervisor.sdk.endings import FeatureMissing, InputInvalid
 
 # A cancelled routine has this long to clean up before it is cancelled again; after CANCELS_MAX it is abandoned.
 CANCEL_AGAIN_S: Final = 2.0
@@ -89,7 +89,7 @@ class Runner:
         apart: Apart | None = None,
         main: Starter | None = None,
     ) -> None:
-        self.routines: dict[str, Routine] = {}
+        self.routines: Mapping[Served, Routine] = {}
         self.running: dict[int, Attempt] = {}
         self.abandoned: set[Attempt] = set()
         self._loop = loop
@@ -214,12 +214,12 @@ class Runner:
         try:
             # A copy, so that a routine that runs for hours does not keep the whole frame in memory.
             grant = _grants.decode(bytes(frame.grant))
+            routine = find(self.routines, grant)
         except (msgspec.DecodeError, RecursionError) as error:
             self._refuse(bytes(frame.grant), f"the grant cannot be read: {error}")
             return None
-        routine = self.routines.get(grant.state)
-        if routine is None:
-            self._refuse(bytes(frame.grant), f"there is no routine for the state {grant.state!r}")
+        except LookupError as error:
+            self._refuse(bytes(frame.grant), str(error))
             return None
         earlier = self.running.get(grant.task)
         if earlier is not None:
@@ -318,7 +318,7 @@ class Runner:
         self._begin(attempt)
         try:
             context = attempt.context()
-            returned = await attempt.routine.function(context)
+            returned = await attempt.routine.function(*attempt.arguments(context))
             outcome = self._outcome(attempt, returned, context)
         except BaseException as error:
             self._on_raised(attempt, error, can_wait=False)
@@ -334,7 +334,7 @@ class Runner:
         self._begin(attempt)
         try:
             context = attempt.context()
-            returned = attempt.routine.function(context)
+            returned = attempt.routine.function(*attempt.arguments(context))
             outcome = self._outcome(attempt, returned, context)
         except BaseException as error:
             self._on_raised(attempt, error, can_wait=True)
@@ -365,7 +365,7 @@ class Runner:
         if attempt.stop is not None:
             self._end(attempt, self._stopped(attempt))
         elif can_wait or is_plain(error):
-            is_retryable = not isinstance(error, FeatureMissing)
+            is_retryable = not isinstance(error, FeatureMissing | InputInvalid)
             self._end(attempt, raised(attempt.key, describe(error), is_retryable=is_retryable))
         else:
             # Its text may take seconds; the loop must not wait for it, and this task is about to be done.

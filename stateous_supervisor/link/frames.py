@@ -10,7 +10,7 @@ import signal
 
 import msgspec
 from msgspec import Raw
-from stateous_contract.messages import OptionalRaw, Schedule
+from stateous_contract.messages import Grant, OptionalRaw, Schedule
 
 LINK_PROTOCOL = 1
 # A real-time signal, which nobody uses by accident: a host that gets it writes down what every thread is doing.
@@ -20,6 +20,11 @@ FRAME_BYTES_MAX = 8 * 1_048_576 + 65_536
 
 class Frame(msgspec.Struct, omit_defaults=True, kw_only=True, tag_field="kind"):
     """One message of the link."""
+
+
+def work_of(grant: Grant) -> str:
+    """Return what a grant is for: its state, or ``@`` and the name of a routine without a graph."""
+    return grant.state if grant.routine is None else f"@{grant.routine}"
 
 
 class Hello(Frame, tag="hello"):
@@ -41,7 +46,10 @@ class Loading(Frame, tag="loading"):
 
 
 class RoutineFacts(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """A routine that was found: where it stands and how it wants to run."""
+    """A routine that was found: where it stands and how it wants to run.
+
+    `state` is what it is served as, as `work_of` has it; a folder has one routine for each of its `versions`.
+    """
 
     state: str
     file: str
@@ -95,8 +103,9 @@ class Remembered(Frame, tag="memory"):
 
 
 class Outcome(Frame, tag="outcome"):
-    """The attempt is over. `outcome` is event, waiting, failed, or parked (which the control plane knows already).
+    """The attempt is over. `outcome` is event, waiting, returned (with `result`), failed, or parked.
 
+    What is parked the control plane knows already.
     `traceback` goes to the log, never to the wire.
     `is_dropped` says that the routine was cancelled or lost: nothing is to be reported.
     `is_abandoned` says that the routine goes on all the same.
@@ -111,6 +120,7 @@ class Outcome(Frame, tag="outcome"):
     payload: OptionalRaw = None
     context: OptionalRaw = None
     schedules: list[Schedule] | None = None
+    result: OptionalRaw = None
     error: str | None = None
     traceback: str | None = None
     is_dropped: bool = False

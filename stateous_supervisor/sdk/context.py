@@ -79,7 +79,7 @@ class BaseContext(Mapping[str, Any], Generic[C]):
 
     @property
     def token(self) -> str:
-        """The id of the token."""
+        """The id of the token; empty for a routine without a graph."""
         return self._grant.token
 
     @property
@@ -89,8 +89,13 @@ class BaseContext(Mapping[str, Any], Generic[C]):
 
     @property
     def state(self) -> str:
-        """The state that the token is in, as it is claimed."""
+        """The state that the token is in, as it is claimed; empty for a routine without a graph."""
         return self._grant.state
+
+    @property
+    def routine(self) -> str | None:
+        """The name of a routine without a graph; None in the routine of a state."""
+        return self._grant.routine
 
     @property
     def visit(self) -> int:
@@ -123,6 +128,7 @@ class BaseContext(Mapping[str, Any], Generic[C]):
             raise TypeError(f"a context key is text, not {type(key).__name__}")
         text = json_text(value, f"context[{key!r}]")
         json_text(key, "a context key")
+        self._check_token("context")
         entries = self._all()
         if self._written is None:
             self._written = {}
@@ -212,6 +218,7 @@ class BaseContext(Mapping[str, Any], Generic[C]):
 
         Raises ValueError: the time is none, a class was given whose event has a payload, or it is no event.
         """
+        self._check_token("timers")
         if not is_duration(after):
             raise ValueError(f"after is {after!r}; it must be a whole number with s, m, h or d: '30s'")
         made = Schedule(event=_event_name(event), after=after)
@@ -244,6 +251,10 @@ class BaseContext(Mapping[str, Any], Generic[C]):
         cause = self._port.lost_cause()
         if cause is not None:
             raise AttemptLost(f"attempt {self.attempt} of task {self.task} is lost: {cause}")
+
+    def _check_token(self, what: str) -> None:
+        if self._grant.routine is not None:
+            raise TypeError(f"the routine {self._grant.routine!r} has no token, and so no {what} to write to")
 
     # For the host.
 

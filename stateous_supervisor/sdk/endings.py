@@ -65,3 +65,7 @@ class ChildFailed(Exception):
         self.state = state
         self.reason = reason
         self.error = error
+
+
+class InputInvalid(ValueError):
+    """The input of a routine is not what it takes, in this attempt and in every other one."""

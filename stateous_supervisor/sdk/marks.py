@@ -6,9 +6,10 @@ those that the published package's decorator marked, in the modules of the folde
 
 from __future__ import annotations
 
+import inspect
 import re
 import typing
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from types import MethodType
 from typing import Any, Final, Literal, Protocol, TypeVar, overload
@@ -26,6 +27,7 @@ C = TypeVar("C")
 F = TypeVar("F", bound=Callable[[Any, Any], Any])
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_PLAIN: Final = (None, Any, object, dict, list, str, int, float, bool, type(None), Mapping, Sequence)
 _ROUTINE: Final = re.compile(ROUTINE_PATTERN, re.ASCII)
 
 
@@ -193,6 +195,17 @@ def context_model(function: Any) -> Any:
             arguments = typing.get_args(hint)
             return arguments[0] if arguments and arguments[0] is not Any else None
     return None
+
+
+def input_model(function: Any) -> Any:
+    """Return the type that a routine's second parameter names, or None: it takes its input as plain JSON values."""
+    try:
+        hints = typing.get_type_hints(function)
+        name = list(inspect.signature(function).parameters)[1]
+    except Exception:  # Annotations are user code, and a routine runs without any of them.
+        return None
+    hint = hints.get(name)
+    return None if hint in _PLAIN or typing.get_origin(hint) in _PLAIN else hint
 
 
 def _put(routine: Any, mark: Mark) -> None:

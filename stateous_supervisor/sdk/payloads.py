@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from stateous_supervisor.sdk.endings import InputInvalid
 from stateous_supervisor.sdk.values import json_text, read
 
 
@@ -156,6 +157,29 @@ def model_instance(model: Any, text: str) -> Any:
         return adapter(model).validate_python(read(text))
     except ValidationError as error:
         raise TypeError(f"the context does not fit {name_of(model)}: {first_fault(error)}") from None
+
+
+def input_read(model: Any, text: str, name: str) -> Any:
+    """Return the input of the routine `name` as its model has it; plain where it names none. Raises InputInvalid."""
+    if model is None:
+        return read(text)
+    from pydantic import ValidationError
+
+    try:
+        return adapter(model).validate_python(read(text))
+    except ValidationError as error:
+        raise InputInvalid(
+            f"the input of {name!r} does not fit {name_of(model)}: {first_fault(error)}"
+        ) from None
+
+
+def result_text(returned: Any, what: str) -> str:
+    """Return what a routine returned as JSON; a model as its fields. Raises TypeError: it is not JSON."""
+    if hasattr(type(returned), "model_dump"):
+        if _has_no_number(returned.model_dump()):
+            raise TypeError(f"{what} holds NaN or infinity, which JSON cannot say")
+        returned = returned.model_dump(mode="json")
+    return json_text(returned, what)
 
 
 def completed(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class Replay:
 
     def __init__(self, grant: Grant) -> None:
         self.task = grant.task
-        self.token = grant.token
+        self.token = grant.token or grant.routine
         self.version = grant.version or 1
         self.rest_after: int | None = None
         self._values: dict[Point, bytes] = {}

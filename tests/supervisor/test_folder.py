@@ -36,9 +36,8 @@ def test_a_contract_without_a_checksum_is_refused_with_the_way_out(tmp_path: Pat
     assert caught.value.exit_code is Exit.CONFIG
 
 
-def test_a_folder_without_a_contract_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    with pytest.raises(Fault, match=r"contract\.py: no such file"):
-        folder.checksum_of(tmp_path)
+def test_a_folder_of_routines_without_a_graph_needs_no_contract(tmp_path: Path) -> None:
+    assert folder.checksum_of(tmp_path) is None
 
 
 def test_what_the_routines_rely_on_is_read_as_it_was_generated_a_09(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def test_two_routines_for_one_state_are_refused_with_both_places(tmp_path: Path)
     (fault,) = faults(tmp_path, a=GOOD, b="\n" + GOOD)
     first = len(HEAD.splitlines()) + 1
     assert fault == (
-        f"the state 'coding' has two routines: a.py:{first} (coding) and b.py:{first + 1} (coding); it must have one"
+        f"the state 'coding' has two routines: a.py:{first} (coding) and b.py:{first + 1} (coding); it must have one of each version"
     )
 
 
