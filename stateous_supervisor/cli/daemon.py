@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import secrets
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 STDERR: Final = 2
 CREDENTIAL: Final = "token"
+LAST_S: Final = 4.8
 
 
 def serve(config: Config, *, reread: Callable[[], Config], is_inline: bool, is_strict: bool) -> Exit:
@@ -53,17 +55,21 @@ def serve(config: Config, *, reread: Callable[[], Config], is_inline: bool, is_s
     outbox = open_outbox(config.state_dir)
     lines = StderrLines(STDERR)
     output = Output(config.state_dir)
+    last = threading.Timer(LAST_S, os._exit, [int(Exit.ABANDONED)])
+    last.daemon = True
     try:
         log = log_for(config, lines)
-        return anyio.run(_serve, _Given(config, outbox, output, log, notifier, reread, is_inline, is_strict))
+        given = _Given(config, outbox, output, log, notifier, reread, last, is_inline, is_strict)
+        return anyio.run(_serve, given)
     finally:
         output.close()
         lines.close()
         outbox.close()
+        last.cancel()
 
 
 class _Given(NamedTuple):
-    """What an agent is made of."""
+    """What an agent is made of. `last` ends the process some seconds after it was started."""
 
     config: Config
     outbox: Outbox
@@ -71,6 +77,7 @@ class _Given(NamedTuple):
     log: Log
     notifier: Notifier
     reread: Callable[[], Config]
+    last: threading.Timer
     is_inline: bool
     is_strict: bool
 
@@ -106,6 +113,7 @@ async def _serve(given: _Given) -> Exit:
     code = Exit.DONE
     async with anyio.create_task_group() as tasks:
         attendance.begin(tasks)
+        tasks.start_soon(_end_in_time, stop, given.last)
         try:
             code = await supervisor.run()
         except Fault as fault:  # kept as it is: a task group would wrap it
@@ -116,6 +124,12 @@ async def _serve(given: _Given) -> Exit:
     if failure is not None:
         raise failure
     return code
+
+
+async def _end_in_time(stop: Stop, last: threading.Timer) -> None:
+    """Once somebody insists, end in time also where a disk or a call hangs that nobody can cancel (A-44)."""
+    await stop.insisted.wait()
+    last.start()
 
 
 def duty_of(config: Config, *, is_strict: bool) -> Duty:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
 import shutil
 import signal
+import sqlite3
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -94,6 +96,27 @@ def test_a_drain_ends_while_the_disk_takes_no_writes(
     assert plane.token("drains")["state"] == "check"
 
 
+def test_a_commit_that_hangs_does_not_keep_the_second_signal_waiting(
+    box: Path, plane_url: str, plane: ControlPlaneClient
+) -> None:
+    """A-44: somebody else holds the outbox's lock, and each try to write waits for 15 s in a call that nobody can cancel."""
+    folder = folders.make(box, plane_url)
+    state = box.parent / "state"
+    with AgentProgram(folder, plane_url, "--tasks", "1", "--state-dir", state) as agent:
+        plane.start("hangs", gate=str(box / "gate"))
+        wait_for(lambda: folders.phases(box, "hangs"), within_s=40, what="the routine")
+        with contextlib.closing(sqlite3.connect(state / "outbox.db", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            (box / "gate").touch()
+            wait_for(lambda: (1, "end") in folders.phases(box, "hangs"), within_s=40, what="its end")
+            agent.signal(signal.SIGTERM)
+            agent.line("supervisor.stopping")
+            began_at = time.monotonic()
+            agent.signal(signal.SIGTERM)
+            assert agent.ended() == 1
+            assert time.monotonic() - began_at < 9
+
+
 @pytest.fixture
 def in_namespace() -> list[str]:
     command = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
@@ -103,6 +126,7 @@ def in_namespace() -> list[str]:
     return command
 
 
+@pytest.mark.prove
 def test_a_state_folder_of_1_mb_is_filled_and_emptied(
     box: Path, plane_url: str, plane: ControlPlaneClient, in_namespace: list[str]
 ) -> None:
