@@ -41,6 +41,20 @@ def hand(ctx):
     wrote(ctx, "end")
     return events.made(Made(size=ctx["size"]))
 """
+HOG = """
+from contract import Made, events, states
+from stateous_supervisor import on_state
+from _shared import wrote
+
+
+@on_state(states.hand, isolation="process")
+def hand(ctx):
+    wrote(ctx, "begin")
+    held = []
+    while ctx["kind"] == "hog":
+        held.append(b"x" * 2**20)
+    return events.made(Made(size=0))
+"""
 ORPHANS = """
 import os, time
 from contract import Made, events, states
@@ -117,6 +131,29 @@ def test_a_killed_isolated_routine_is_a_failed_attempt_that_says_so(
         failed
     )
     assert len(failed) == 3
+
+
+def test_a_memory_hog_fails_alone_by_its_limit_and_says_so(
+    box: Path, plane_url: str, plane: ControlPlaneClient
+) -> None:
+    """A-24, BH-026: `memory_mb`, a real limit of its process; the agent, its host and other tasks go on."""
+    folder = folders.make(box, plane_url, hand=HOG)
+    with (folder / "stateous.yaml").open("a") as file:
+        file.write("routines: {hand: {memory_mb: 600}}\n")
+    with AgentProgram(folder, plane_url) as agent:
+        plane.start("loop", kind="loop", gate=str(box / "gate"))
+        plane.start("hog", kind="hog")
+        plane.until("hog", state="rescue")
+        (box / "gate").touch()
+        plane.until("loop", status="completed")
+        plane.start("fits")
+        plane.until("fits", status="completed")
+        assert len(events(agent, "host.started")) == 1
+    failed = [e["data"]["error"] for e in plane.history("hog") if e["kind"] == "task_failed"]
+    assert len(failed) == 3
+    assert all("memory" in text.lower() for text in failed), failed
+    for token in ("loop", "fits"):
+        assert "task_failed" not in plane.kinds(token)
 
 
 def test_nothing_of_an_isolated_routine_outlives_a_killed_agent(

@@ -96,6 +96,7 @@ def test_a_drain_at_its_limit_leaves_what_will_not_end_and_says_so(
             plane.cancel(token)
 
 
+@pytest.mark.prove
 def test_a_second_signal_ends_it_whatever_routines_do(
     box: Path, plane_url: str, plane: ControlPlaneClient
 ) -> None:
