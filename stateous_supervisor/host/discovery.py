@@ -155,7 +155,7 @@ def _broken(folder: Folder, name: str, error: BaseException) -> BrokenFile:
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
         return BrokenFile(file=name, line=line, error=f"importing it exits, with code {code}")
-    if isinstance(error, ModuleNotFoundError) and error.name == CONTRACT:
+    if isinstance(error, ImportError) and error.name == CONTRACT and f"{CONTRACT}.py" not in folder.files:
         return BrokenFile(file=name, line=line, error=f"{describe(error).text}; {NO_CONTRACT}")
     if not isinstance(error, SyntaxError):
         return BrokenFile(file=name, line=line, error=describe(error).text)

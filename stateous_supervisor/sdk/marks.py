@@ -205,7 +205,7 @@ def input_model(function: Any) -> Any:
     except Exception:  # Annotations are user code, and a routine runs without any of them.
         return None
     hint = hints.get(name)
-    return None if hint in _PLAIN or typing.get_origin(hint) in _PLAIN else hint
+    return None if (typing.get_origin(hint) or hint) in _PLAIN else hint
 
 
 def _put(routine: Any, mark: Mark) -> None:
