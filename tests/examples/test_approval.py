@@ -60,8 +60,8 @@ def test_a_release_waits_reminds_of_itself_and_goes_out_when_a_person_says_so(da
             return token("history", "r-1")
 
         token("start", "r-1", '{"version": "1.2.0", "remind_after": "1s"}')
-        wait_for(lambda: len(kinds(history(), "entered")) == 2, "the timer leads back to asking")
-        wait_for(lambda: len(kinds(history(), "task_waiting")) == 2, "the routine asks again and waits")
+        wait_for(lambda: len(kinds(history(), "entered")) >= 2, "the timer leads back to asking")
+        wait_for(lambda: len(kinds(history(), "task_waiting")) >= 2, "the routine asks again and waits")
         token("fire", "r-1", "approved", '{"by": "Ada"}')
         wait_for(lambda: kinds(history(), "completed"), "the release is published")
 
