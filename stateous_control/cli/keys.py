@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from stateous_control.store.keys import MadeKey
     from stateous_control.store.pool import Pool
 
-app = typer.Typer(
-    no_args_is_help=True, help="Make, list and revoke the keys that the control plane asks for."
-)
+app = typer.Typer(no_args_is_help=True, help="Make, list and revoke keys for the control plane.")
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
 _DURATION: Final = re.compile(r"([1-9][0-9]{0,6})([smhd])", re.ASCII)

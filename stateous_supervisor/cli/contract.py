@@ -13,11 +13,12 @@ from stateous_supervisor.scaffold import folder as folders
 
 
 def contract(
-    folder: Annotated[Path, typer.Argument(help="The supervisor's folder.")],
+    folder: Annotated[Path, typer.Argument(help="The supervisor's folder.", metavar="FOLDER")],
     source: Annotated[
         str | None,
         typer.Argument(
-            help="A control plane or a workflow file. Default: the control plane of stateous.yaml."
+            help="A control plane or a workflow file. Default: the control plane of stateous.yaml.",
+            metavar="SOURCE",
         ),
     ] = None,
     check: Annotated[

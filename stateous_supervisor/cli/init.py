@@ -13,9 +13,14 @@ from stateous_supervisor.scaffold import folder as folders
 
 def init(
     source: Annotated[
-        str, typer.Argument(help="A running control plane (http://…) or a workflow file (.yaml, .json).")
+        str,
+        typer.Argument(
+            help="A running control plane (http://…) or a workflow file (.yaml, .json).", metavar="SOURCE"
+        ),
     ],
-    folder: Annotated[Path, typer.Argument(help="The supervisor's folder; it is made if need be.")],
+    folder: Annotated[
+        Path, typer.Argument(help="The supervisor's folder; it is made if need be.", metavar="FOLDER")
+    ],
 ) -> None:
     """Write contract.py, a stub for each state without a routine, and stateous.yaml.
 

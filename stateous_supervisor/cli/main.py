@@ -11,7 +11,7 @@ import keyword
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Annotated, Any, Final
 
@@ -87,7 +87,14 @@ def _add(app: typer.Typer, name: str, module: ModuleType) -> None:
     if hasattr(module, "app"):
         app.add_typer(module.app, name=name)
     else:
-        app.command(name)(getattr(module, f"{name}_" if keyword.iskeyword(name) else name))
+        command = getattr(module, f"{name}_" if keyword.iskeyword(name) else name)
+        app.command(name, short_help=first_sentence(command))(command)
+
+
+def first_sentence(command: Callable[..., None]) -> str:
+    """Return what the list of commands says of one: the whole first sentence of its help, where Click would cut it."""
+    first = " ".join((command.__doc__ or "").split()).split(". ")[0]
+    return first.removesuffix(".") + "."
 
 
 def main() -> None:

@@ -20,11 +20,13 @@ from stateous_supervisor.cli.asking import places
 
 app = typer.Typer(help="Look at what tasks did on this box.", no_args_is_help=True)
 
-TaskId = Annotated[int, typer.Argument(help="The task's number, as the log and 'status' have it.")]
+TaskId = Annotated[
+    int, typer.Argument(help="The task's number, as the log and 'status' have it.", metavar="TASK")
+]
 Attempt = Annotated[int | None, typer.Option(help="Only this attempt.", metavar="NUMBER")]
 
 
-@app.command("log")
+@app.command("log", short_help="Show what the routines of a task printed on this box.")
 def log(
     folder_path: options.Folder,
     task: TaskId,

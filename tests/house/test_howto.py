@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from stateous_control.cli import main as control
+from stateous_supervisor.agent.keys import KEYS
 from stateous_supervisor.agent.logs import EVENTS
 from stateous_supervisor.agent.yaml_file import read
 from stateous_supervisor.cli import main as supervisor
+from stateous_supervisor.cli.attending import RELOADED
 from stateous_supervisor.sdk.marks import mark_of
 
 ROOT = Path(__file__).parents[2]
@@ -69,7 +71,12 @@ def _names(app: Any) -> list[str]:
 
 def test_each_event_of_the_table_of_incidents_is_logged() -> None:
     text = (DOCS / "how-to" / "run-the-agent.md").read_text("utf-8")
-    named = set(re.findall(r"`([a-z_]+\.[a-z_]+)`", text)) - {"stateous.yaml", "contract.py", "outbox.db"}
+    named = set(re.findall(r"`([a-z_]+\.[a-z_]+)`", text)) - {
+        "stateous.yaml",
+        "contract.py",
+        "outbox.db",
+        *KEYS,
+    }
 
     assert len(named) > 4
     assert named <= set(EVENTS)
@@ -80,6 +87,18 @@ def test_the_configuration_of_the_page_is_read() -> None:
     block = re.findall(r"^```yaml\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)[0]
 
     assert {*read(block).value} == {"url", "tasks", "drain_timeout", "token_file"}
+
+
+def test_the_page_says_of_each_key_whether_a_reload_or_a_restart_changes_it_a_45() -> None:
+    text = (DOCS / "how-to" / "run-the-agent.md").read_text("utf-8")
+    said = {
+        kind: set(re.findall(r"`([a-z_.]+)`", part.partition(". ")[0]))
+        for kind, part in re.findall(
+            r"^- (read again|need a restart): (.*?)(?=^- |^$)", text, re.MULTILINE | re.DOTALL
+        )
+    }
+
+    assert said == {"read again": RELOADED | {"routines"}, "need a restart": set(KEYS) - RELOADED}
 
 
 def test_every_fault_of_the_failure_model_names_a_test_that_is_there() -> None:
