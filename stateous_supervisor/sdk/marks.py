@@ -198,14 +198,18 @@ def context_model(function: Any) -> Any:
 
 
 def input_model(function: Any) -> Any:
-    """Return the type that a routine's second parameter names, or None: it takes its input as plain JSON values."""
+    """Return the type that a routine's second parameter names; None: it takes its input as plain JSON values.
+
+    A TypedDict is plain: it says what is there and checks nothing.
+    """
     try:
         hints = typing.get_type_hints(function)
         name = list(inspect.signature(function).parameters)[1]
     except Exception:  # Annotations are user code, and a routine runs without any of them.
         return None
     hint = hints.get(name)
-    return None if (typing.get_origin(hint) or hint) in _PLAIN else hint
+    is_plain = (typing.get_origin(hint) or hint) in _PLAIN or typing.is_typeddict(hint)
+    return None if is_plain else hint
 
 
 def _put(routine: Any, mark: Mark) -> None:
