@@ -1,4 +1,4 @@
-"""A state folder without room: what runs is reported, nothing more is claimed, and it goes on by itself (A-41)."""
+"""A state folder without room: what runs is reported, nothing more is claimed, and it goes on by itself (A-41, BH-031)."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def beats(folder: Path) -> list[int]:
 def test_a_log_that_takes_nothing_costs_no_lease(
     end: str, box: Path, plane_url: str, plane: ControlPlaneClient, request: pytest.FixtureRequest
 ) -> None:
-    """A-28: routines that print 40 MB and heartbeats both go on, for longer than a lease."""
+    """A-28, BH-031, BH-033: routines that print 40 MB and heartbeats both go on, for longer than a lease."""
     name = "full" if end == "/dev/full" else "pipe"
     folder = folders.make(box / name, plane_url, hand=PRINTS)
     read, write = os.pipe()

@@ -85,6 +85,17 @@ def test_a_stop_reaches_the_agent_alone_and_waits_longer_than_the_drain() -> Non
     assert "TimeoutStopSec=630\n" in unit
 
 
+def test_the_service_waits_for_the_network_is_no_root_and_has_folders_of_its_own_bh_058() -> None:
+    """`notify`: ready once routines are loaded. The delay keeps twenty quick crashes from being a busy loop."""
+    unit = render(Service(program="/p", folder="/f"), profile="build", systemd_version=252)
+
+    lines = set(unit.splitlines())
+    assert {"After=network-online.target", "Wants=network-online.target", "User=stateous"} <= lines
+    assert {"StateDirectory=stateous-supervisor", "StateDirectoryMode=0700", "UMask=0077"} <= lines
+    assert {"RuntimeDirectory=stateous-supervisor", "RestartSec=2", "WatchdogSec=60"} <= lines
+    assert not [line for line in lines if line.startswith("Standard")]  # the journal takes what it says
+
+
 def test_the_key_is_a_credential_and_never_an_argument() -> None:
     unit = render(SERVICE, profile="strict", systemd_version=252)
 
