@@ -42,7 +42,7 @@ def test_the_first_signal_lets_routines_end(
 def test_the_second_signal_ends_it_within_seconds(
     box: Path, plane_url: str, plane: ControlPlaneClient
 ) -> None:
-    """A-44: exit 1, whatever routines do; what ran is given back for another attempt."""
+    """A-44, BH-028 (b): exit 1, whatever routines do; what ran is given back for another attempt."""
     folder = folders.make(box, plane_url)
     plane.start("told-twice", gate=str(box / "gate"))
 

@@ -14,7 +14,7 @@ def test_a_log_that_is_copied_and_truncated_goes_on_from_its_beginning_bh_033(ma
         assert managed.events("supervisor.started")
         os.truncate(managed.log, 0)
         assert managed.ask("reload").returncode == 0
-        held = {os.readlink(f"/proc/{agent.pid}/fd/{name}") for name in os.listdir(f"/proc/{agent.pid}/fd")}
+        held = {str(each.readlink()) for each in Path(f"/proc/{agent.pid}/fd").iterdir()}
 
     assert not managed.events("supervisor.started")
     assert len(managed.events("folder.reloaded")) == 1
