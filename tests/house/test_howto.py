@@ -18,6 +18,7 @@ from stateous_supervisor.cli.attending import RELOADED
 from stateous_supervisor.sdk.marks import mark_of
 
 ROOT = Path(__file__).parents[2]
+WAITING = "wait-for-days.md"
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*/*.md"))
 ROUTINES = [
@@ -51,6 +52,23 @@ def test_each_routine_of_the_page_is_one(block: str, contract: None) -> None:
 
     assert len(outcomes) == 1
     assert not outcomes[0].failed, outcomes[0].error
+
+
+def test_each_routine_without_a_graph_of_the_page_is_one() -> None:
+    text = (DOCS / "how-to" / WAITING).read_text("utf-8")
+    marks = []
+    for block in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        module: dict[str, Any] = {"__name__": "page"}
+        exec(compile(block, "page.py", "exec"), module)
+        marks += [mark for mark in map(mark_of, module.values()) if mark is not None]
+
+    assert [(mark.state.routine, mark.version) for mark in marks] == [
+        ("orders.ship", 1),
+        ("orders.pack", 1),
+        ("orders.pack-all", 1),
+        ("orders.bill", 1),
+        ("orders.bill", 2),
+    ]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
