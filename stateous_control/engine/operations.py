@@ -29,7 +29,7 @@ from stateous_contract.messages import (
     TokenView,
 )
 
-from stateous_control.engine import changes, heartbeats
+from stateous_control.engine import changes, heartbeats, passing
 from stateous_control.engine.attendance import Attendance
 from stateous_control.engine.claims import Claims
 from stateous_control.engine.cursors import read_cursor, write_cursor
@@ -317,7 +317,7 @@ class ControlPlane:
 
     async def messages(self, messages: TaskMessages) -> MessageResults:
         """Take everything that a supervisor has to say, in order, in one transaction."""
-        return await self._run(changes.messages(messages))
+        return await passing.take(self._pool, messages, self._access, self._watching.wake, self._run)
 
     @property
     def supervision(self) -> Supervision:

@@ -39,13 +39,13 @@ class Watching:
             return
         for task in book.tasks.values():
             if task.is_changed:
-                self._wake(task.id)
+                self.wake(task.id)
 
     def begin_stop(self) -> None:
         """Let everybody who waits answer now."""
         self._is_stopping = True
         for task in list(self._waiting):
-            self._wake(task)
+            self.wake(task)
 
     async def until(
         self, task: int, look: Callable[[], Awaitable[Seen]], is_enough: Callable[[Seen], bool], wait_s: float
@@ -72,6 +72,7 @@ class Watching:
             if not self._waiting[task]:
                 del self._waiting[task]
 
-    def _wake(self, task: int) -> None:
+    def wake(self, task: int) -> None:
+        """Let those who wait for a task look."""
         for woken in self._waiting.get(task, ()):
             woken.set()

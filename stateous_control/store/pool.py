@@ -132,6 +132,31 @@ class Pool:
                 await asyncio.sleep(random.uniform(0, 0.01) * 2**tries)  # noqa: S311 - spreads rivals, nothing secret
         raise Unavailable(f"the database stopped this transaction {TRIES_MAX} times for the sake of others")
 
+    async def once(self, statement: str, *values: Any) -> list[Row]:
+        """Run one statement that is a transaction by itself, on a connection that is there; None is tried again.
+
+        It says what it needs of settings itself. Raises `Unavailable`, `Rejected` and `Again`.
+
+        """
+        async with self._slot(ACQUIRE_TIMEOUT_S):
+            connection = self._idle.pop() if self._idle else await self.connect()
+            is_whole = False
+            try:
+                rows = await connection.fetch(statement, *values, timeout=STATEMENT_TIMEOUT_S + 5.0)
+                is_whole = True
+            except Exception as error:
+                is_whole = isinstance(error, asyncpg.PostgresError) and not isinstance(error, _POOLER)
+                meaning = translated(error)
+                if meaning is error:
+                    raise
+                raise meaning from error
+            else:
+                return rows
+            finally:
+                self.transactions += 1
+                self.statements += 1
+                self._put_back(connection, is_whole=is_whole)
+
     async def close(self) -> None:
         """Close the idle connections; those in use close when they come back."""
         idle, self._idle = self._idle, []
