@@ -30,7 +30,7 @@ def parsed(content: bytes) -> Json:
     checked(len(content) <= limits.BODY_BYTES_MAX, Code.BODY_TOO_LARGE, "the body is larger than 1 MiB")
     try:
         value = json.loads(content, parse_constant=never) if content.strip() else {}
-        text = json.dumps(value, ensure_ascii=False)
+        text = json.dumps(value, ensure_ascii=False) if b"\\u" in content else ""
         text.encode()
     except (ValueError, RecursionError) as error:
         raise Refused(Code.BAD_REQUEST, f"the body is not JSON: {error}") from None

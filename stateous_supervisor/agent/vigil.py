@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import anyio
@@ -21,6 +21,7 @@ IDLE_LOOK_S: Final = 5.0  # while nothing is held and nobody refuses us, a sleep
 
 Ring = Callable[[], None]
 Clocks = Callable[[], Reading | None]
+Pause = Callable[[float], Awaitable[None]]
 
 
 class Vigil:
@@ -28,6 +29,7 @@ class Vigil:
 
     Args:
         clocks: reads both clocks; for tests.
+        pause: waits some seconds between two looks; for tests.
 
     `on_wake` is called after a suspend; `on_key` when another key is there than before, so that whoever asks whether
     it is accepted asks now (A-51).
@@ -41,6 +43,7 @@ class Vigil:
         log: Log,
         *,
         clocks: Clocks = clocks.read,
+        pause: Pause = anyio.sleep,
     ) -> None:
         self.on_wake: Sequence[Ring] = ()
         self.on_key: Sequence[Ring] = ()
@@ -50,6 +53,7 @@ class Vigil:
         self._roster = roster
         self._log = log
         self._clocks = clocks
+        self._pause = pause
 
     async def run(self) -> None:
         """Look, for ever."""
@@ -57,7 +61,7 @@ class Vigil:
         while True:
             look_s = LOOK_S if self._roster.assignments or self._contact.standing.is_refused else IDLE_LOOK_S
             self.promise(look_s)
-            await anyio.sleep(look_s)
+            await self._pause(look_s)
             now = self._clocks()
             if before is not None and now is not None:
                 self._find_slept(cadence.slept_s(before, now))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,6 @@ import anyio
 from anyio.abc import TaskGroup
 
 from stateous_supervisor.agent.assignment import Identity
-from stateous_supervisor.agent.client import Client
 from stateous_supervisor.agent.control_plane import ControlPlane
 from stateous_supervisor.agent.duty import Duty, Orders
 from stateous_supervisor.agent.faults import Exit
@@ -29,9 +27,10 @@ from stateous_supervisor.agent.outbox import (
 from stateous_supervisor.agent.stop import Stop
 from stateous_supervisor.agent.supervisor import Supervisor
 
+from .clock import BoxClocks
 from .history import Process
 from .host import ModelHosts
-from .network import Network
+from .network import Direct, Network
 from .watch import Box, Watch
 
 if TYPE_CHECKING:
@@ -86,10 +85,12 @@ class BoxLife:
         self._database = in_memory()._database
         self._empty = in_memory().found
         self._ids = 0
+        self._clocks = BoxClocks()
         self._kill_scope: anyio.CancelScope | None = None
         self._stop_asked: Stop | None = None
         self._supervisor: Supervisor | None = None
         self._hosts: ModelHosts | None = None
+        self._watch: Watch | None = None
         self._over = anyio.Event()
 
     def close(self) -> None:
@@ -114,13 +115,14 @@ class BoxLife:
             box=self.name,
             instance=f"i{number}",
             slots=drawn.slots,
+            limits=drawn.limits,
             lanes=1 if drawn.is_baseline else 2,
             started_at=anyio.current_time(),
             old_ids={row.request for row in found.claims},
         )
         self.processes.append(process)
-        watch = Watch(process, self.disk, life.plane, life.history)
-        disk = Disk(self._database, found, is_in_memory=True, lock=None)
+        watch = self._watch = Watch(process, self.disk, life.plane, life.history)
+        disk = Disk(self._database, found)
         disk.watch, disk.box = watch, self.disk
         hosts = self._hosts = ModelHosts(life.seed, watch, life.history, life.calm)
         stop = self._stop_asked = Stop()
@@ -132,16 +134,15 @@ class BoxLife:
             watch=watch,
             history=life.history,
         )
-        client = Client("http://cp", product="simulation", transport=network)
-        client.age_max_s = math.inf  # no address changes here, and each new pool costs a millisecond
         supervisor = self._supervisor = Supervisor(
             Duty(
                 identity=Identity(self.name, process.instance),
                 tasks=drawn.slots,
+                tasks_by_state=drawn.limits,
                 checksum=lambda: life.plane.graph.checksum,
                 drain_timeout_s=self._luck.choice([None, 30.0]),
             ),
-            control_plane=ControlPlane(client),
+            control_plane=ControlPlane(Direct(network)),
             outbox=disk,
             source=hosts,
             log=Told(watch),
@@ -149,6 +150,7 @@ class BoxLife:
             new_id=self._new_id,
             stop=stop,
         )
+        supervisor._vigil._clocks, supervisor._vigil._pause = self._clocks.read, self._clocks.pause
         slow_disk(supervisor, random.Random(f"disk {name} {life.seed}"))
         if life.mutant is not None:
             life.mutant(supervisor, hosts)
@@ -185,10 +187,19 @@ class BoxLife:
     # What is done to it.
 
     def look(self) -> None:
-        """Every loop turns (A-55)."""
-        late = self._supervisor.progress.late() if self._supervisor is not None else []
+        """Every loop turns (A-55), and beats come in time."""
+        if self._supervisor is None or self._watch is None:
+            return
+        self._watch.look()
+        late = self._supervisor.progress.late()
         if late:
             self.life.history.blame("A-55", f"the loops {late} do not turn", who=self.processes[-1].name)
+
+    def sleeps(self, span_s: float) -> None:
+        """It was suspended for so long and goes on."""
+        self._clocks.sleeps(span_s)
+        if self._supervisor is not None and self._watch is not None:
+            self._watch.sleeps()
 
     def kill(self) -> None:
         if self._kill_scope is not None:
@@ -220,7 +231,7 @@ class BoxLife:
         if self._supervisor is None or self._hosts is None or not self._hosts.live:
             return
         slots = self.life.drawn.slots
-        orders = Orders(source=self._hosts, tasks=slots, tasks_by_state={}, timeouts={}, confinements={}, drain_timeout_s=None)  # fmt: skip
+        orders = Orders(source=self._hosts, tasks=slots, tasks_by_state=self.life.drawn.limits, timeouts={}, confinements={}, drain_timeout_s=None)  # fmt: skip
         with contextlib.suppress(Exception):  # the host of the reload died, or the agent with it
             await self._supervisor.reload(orders)
 

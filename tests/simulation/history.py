@@ -38,6 +38,7 @@ class Process:
     box: str
     instance: str
     slots: int
+    limits: dict[str, int]
     lanes: int
     started_at: float
     old_ids: set[str]
@@ -46,11 +47,13 @@ class Process:
     reached_at: float | None = None
     open_ids: set[str] = field(default_factory=set)
     closed_ids: set[str] = field(default_factory=set)
-    in_flight: dict[str, int] = field(default_factory=dict)
+    in_flight: dict[str, tuple[int, dict[str, int]]] = field(default_factory=dict)
     slot_of: set[Key] = field(default_factory=set)
     held_since: dict[Key, float] = field(default_factory=dict)
     beat_at: dict[Key, float] = field(default_factory=dict)
     over: set[Key] = field(default_factory=set)
+    over_at: float = -1.0
+    beat_by: float | None = None
     running: set[Key] = field(default_factory=set)
 
 
@@ -70,9 +73,11 @@ class History:
         self.made: dict[Key, list[str]] = defaultdict(list)
         self.returned: dict[Key, tuple[str, str | None]] = {}
         self.on_disk: dict[Key, list[tuple[str, str | None]]] = defaultdict(list)
+        self.kept_bodies: dict[Key, set[bytes]] = defaultdict(set)
+        self.sent_bodies: dict[tuple[str, str, str], bytes] = {}
         self.confirmed: list[tuple[Key, tuple[str, str | None]]] = []
         self.refused: set[tuple[Key, tuple[str, str | None]]] = set()
-        self.granted: set[Key] = set()
+        self.granted_wrongly: set[Key] = set()
         self.ran: set[Key] = set()
         self.broken: list[Broken] = []
         self.beats = self.requests = 0

@@ -58,7 +58,7 @@ def plan(seed: int, state: str, key: tuple[int, int]) -> Plan:
     length_s = luck.choice(LENGTHS_S) * (0.5 + luck.random())
     count = luck.choice([0, 0, 1, 2, 5])
     words = [(length_s * luck.random() / (count + 1), luck.choice(["note", "memory"])) for _ in range(count)]
-    holds_s = luck.uniform(5.0, 200.0) if luck.random() < 0.06 else 0.0
+    holds_s = luck.uniform(5.0, 200.0) if luck.random() < 0.12 else 0.0
     event, payload = luck.choice(EVENTS[state])
     drawn = luck.random()
     outcome: dict[str, Any] = {"outcome": "event", "event": event}

@@ -9,16 +9,31 @@ from typing import Any
 import anyio
 from fake_lives import Json, Task, Token
 from fakes import FakeControlPlane
+from stateous_contract import limits
 
 from .history import History
 
 TERMINAL = frozenset({"completed", "failed", "cancelled"})
 
 
+class Incoming:
+    """One request as it comes in, and the news that whoever sent it has gone."""
+
+    def __init__(self, content: bytes, hung_up: anyio.Event) -> None:
+        self.hung_up = hung_up
+        self._parts = [{"type": "http.request", "body": content}]
+
+    async def __call__(self) -> dict[str, Any]:
+        if not self._parts:
+            await self.hung_up.wait()
+        return self._parts.pop() if self._parts else {"type": "http.disconnect"}
+
+
 class Model(FakeControlPlane):
     """A control plane with a history. `is_down` refuses connections; `cut` ends every request that is under way.
 
     A claim is remembered in the moment in which it is granted, as one transaction does it: a cut may come right after.
+    One that waits is told by `changed` that whoever asked has gone or has asked again, so that no task has to listen.
     """
 
     def __init__(self, history: History, *, clock: Callable[[], float], **settings: Any) -> None:
@@ -36,6 +51,30 @@ class Model(FakeControlPlane):
         """End every request that is under way; nobody gets an answer."""
         for scope in list(self.under_way):
             scope.cancel()
+
+    async def _claim(self, body: Json, receive: Any) -> tuple[int, Any]:
+        earlier = self._waiting.get((body["supervisor"], body.get("instance"), body.get("request", "")))
+        if earlier is not None:
+            earlier.set()
+            self.changed()
+        return await super()._claim(body, receive)
+
+    async def _waited(
+        self, body: Json, holder: tuple[str, str | None], leaves: anyio.Event, receive: Any
+    ) -> list[Task]:
+        granted = self._picked(body, holder)
+        wait_s = min(body.get("wait") or 0, limits.WAIT_S_MAX) if "wait" in self.features else 0
+        end = anyio.current_time() + wait_s
+        while not granted and not self.stopping and (left_s := end - anyio.current_time()) > 0:
+            with anyio.move_on_after(min(left_s, self.look_s())):
+                await self._changed.wait()
+            if receive.hung_up.is_set():
+                leaves.set()
+            if leaves.is_set():
+                break
+            self.tick()
+            granted = self._picked(body, holder)
+        return granted
 
     def look_s(self) -> float:
         """Return how long nothing becomes due."""

@@ -44,3 +44,26 @@ def sent_before_it_is_on_disk(supervisor: Supervisor, _: ModelHosts) -> None:
         return envelope
 
     roster._keeping.write = hastily  # type: ignore[method-assign]
+
+
+def asks_for_too_much_of_a_state(supervisor: Supervisor, _: ModelHosts) -> None:
+    """A claim does not say that a state has a limit of its own (A-12)."""
+    supervisor._roster.slots.own_limits = lambda room: None  # type: ignore[method-assign]
+
+
+def sleeps_on(supervisor: Supervisor, _: ModelHosts) -> None:
+    """Nobody beats at once after the box was suspended (A-33)."""
+    supervisor._vigil.on_wake = []
+
+
+def says_it_in_other_words(supervisor: Supervisor, _: ModelHosts) -> None:
+    """A message that is sent again is written anew (A-37)."""
+    control_plane = supervisor._control_plane
+    tell, told = control_plane.tell, set[bytes]()
+
+    async def anew(identity: Any, bodies: Any) -> Any:
+        again = [body.replace(b",", b", ", 1) if body in told else body for body in bodies]
+        told.update(bodies)
+        return await tell(identity, again)
+
+    control_plane.tell = anew  # type: ignore[method-assign]

@@ -6,19 +6,22 @@ so that it goes on when the agent that asked has been killed.
 
 from __future__ import annotations
 
+import json
 import math
 import random
-from collections.abc import Callable
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from typing import Any, NamedTuple
 
 import anyio
 import httpx
 from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 
+from stateous_supervisor.agent.client import Client
+
 from .history import History
-from .model import Model
-from .watch import Watch
+from .model import Incoming, Model
+from .watch import CLAIM, Watch
 
 HTML = b"<html><body>a proxy on the way</body></html>"
 CODES = [500, 502, 503, 504]
@@ -26,6 +29,7 @@ WRONG = [b"[]", b"3", b'{"tasks":5}', b'{"lost":"no"}', b'{"results":{}}', b'{"c
 NAMES = [
     "lost request", "lost answer", "closed before", "closed after", "duplicate", "late request", "slow answer",
     "page", "cut json", "wrong type", "not found", "conflict", "denied", "too many", "server error",
+    "wrong grant",
 ]  # fmt: skip
 
 
@@ -65,8 +69,47 @@ class Reply:
             self.there.set()
 
 
-class Network(httpx.AsyncBaseTransport):
-    """Carries the requests of one process of an agent.
+class Response:
+    """An answer as the agent's door reads it."""
+
+    def __init__(self, status: int, content: bytes, headers: dict[str, str] | None = None) -> None:
+        self.status_code = status
+        self.content = content
+        self.headers = headers or {}
+
+    async def aiter_bytes(self) -> AsyncIterator[bytes]:
+        yield self.content
+
+    async def aclose(self) -> None:
+        """There is no connection."""
+
+
+class Request(NamedTuple):
+    """A request as the agent's door makes it."""
+
+    method: str
+    path: str
+    content: bytes
+    body: dict[str, Any]
+
+
+class Direct(Client):
+    """The agent's door with the network of one process where httpx is.
+
+    What a client of httpx does to a request took as long as all loops of the agent. What it does is held by the tests of the
+    client; that a client is given up after a fault, and calls sent anew, happens here as well.
+    """
+
+    def __init__(self, network: Network) -> None:
+        super().__init__("http://cp", product="simulation")
+        self._network = network
+
+    def _open(self) -> Any:
+        return self._network
+
+
+class Network:
+    """Carries the requests of one process of an agent, in the place of a client of httpx.
 
     Args:
         tasks: where the control plane's half of a request runs.
@@ -83,19 +126,25 @@ class Network(httpx.AsyncBaseTransport):
         self._watch = watch
         self._history = history
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        method, path, content = request.method, request.url.raw_path.decode(), request.content
+    def build_request(self, method: str, url: httpx.URL, *, content: bytes | None, headers: Any) -> Request:
+        body = json.loads(content) if content else {}
+        return Request(method, url.raw_path.decode(), content or b"", body)
+
+    async def aclose(self) -> None:
+        """There are no connections."""
+
+    async def send(self, request: Request, *, stream: bool) -> Response:
         if self._watch.process.ended_at is not None:
             await anyio.sleep_forever()  # it has been killed
-        self._watch.sends(path, content)
+        self._watch.sends(request)
         try:
-            response = await self._carried(method, path, content)
+            response = await self._carried(request)
         finally:
-            self._watch.returns(path, content)
-        self._watch.hears(path, content, response.status_code, response.content)
+            self._watch.returns(request)
+        self._watch.hears(request, response.status_code, response.content)
         return response
 
-    async def _carried(self, method: str, path: str, content: bytes) -> httpx.Response:
+    async def _carried(self, request: Request) -> Response:
         luck, weather = self._weather.luck, self._weather
         if weather.is_cut(self._box, anyio.current_time()):
             if luck.random() < 0.5:
@@ -104,126 +153,150 @@ class Network(httpx.AsyncBaseTransport):
             await anyio.sleep_forever()
         name = weather.draw()
         if name is None:
-            return await self._answer(method, path, content)
-        self._history.fault(name, self._watch.name, path)
+            return await self._answer(request)
+        self._history.fault(name, self._watch.name, request.path)
         act: Callable[..., Any] = getattr(self, "_" + name.replace(" ", "_"))
-        response: httpx.Response = await act(method, path, content)
+        response: Response = await act(request)
         return response
 
     # What can happen to a request.
 
-    async def _lost_request(self, *_: Any) -> httpx.Response:
+    async def _lost_request(self, *_: Any) -> Response:
         await anyio.sleep_forever()
         raise AssertionError
 
-    async def _lost_answer(self, method: str, path: str, content: bytes) -> httpx.Response:
+    async def _lost_answer(self, request: Request) -> Response:
         """It takes effect, and the connection stays half open."""
-        self._start(method, path, content, anyio.Event())
+        self._start(request, anyio.Event())
         await anyio.sleep_forever()
         raise AssertionError
 
-    async def _closed_before(self, *_: Any) -> httpx.Response:
+    async def _closed_before(self, *_: Any) -> Response:
         await checkpoint()
         raise httpx.ReadError("the connection was closed")
 
-    async def _closed_after(self, method: str, path: str, content: bytes) -> httpx.Response:
-        await self._answer(method, path, content)
+    async def _closed_after(self, request: Request) -> Response:
+        await self._answer(request)
         raise httpx.ReadError("the connection was closed")
 
-    async def _duplicate(self, method: str, path: str, content: bytes) -> httpx.Response:
-        self._start(method, path, content, anyio.Event(), delay_s=self._weather.span())
-        return await self._answer(method, path, content)
+    async def _duplicate(self, request: Request) -> Response:
+        self._start(request, anyio.Event(), delay_s=self._weather.span())
+        return await self._answer(request)
 
-    async def _late_request(self, method: str, path: str, content: bytes) -> httpx.Response:
-        return await self._answer(method, path, content, delay_s=self._weather.span())
+    async def _late_request(self, request: Request) -> Response:
+        return await self._answer(request, delay_s=self._weather.span())
 
-    async def _slow_answer(self, method: str, path: str, content: bytes) -> httpx.Response:
-        response = await self._answer(method, path, content)
+    async def _slow_answer(self, request: Request) -> Response:
+        response = await self._answer(request)
         await anyio.sleep(self._weather.span())
         return response
 
-    async def _page(self, method: str, path: str, content: bytes) -> httpx.Response:
+    async def _page(self, request: Request) -> Response:
         if self._weather.luck.random() < 0.5:
-            await self._answer(method, path, content)
+            await self._answer(request)
         await checkpoint()
-        return httpx.Response(200, content=HTML, headers={"content-type": "text/html"})
+        return Response(200, HTML, {"content-type": "text/html"})
 
-    async def _cut_json(self, method: str, path: str, content: bytes) -> httpx.Response:
-        response = await self._answer(method, path, content)
+    async def _cut_json(self, request: Request) -> Response:
+        response = await self._answer(request)
         body = response.content[: self._weather.luck.randrange(1, max(2, len(response.content)))]
         body = body if response.content else b'{"tas'
         return _json(200, body if body != response.content else b"{")
 
-    async def _wrong_type(self, method: str, path: str, content: bytes) -> httpx.Response:
+    async def _wrong_type(self, request: Request) -> Response:
         if self._weather.luck.random() < 0.5:
-            await self._answer(method, path, content)
+            await self._answer(request)
         await checkpoint()
         # What happens to be right for this path is not a fault; a list is right nowhere.
         body = self._weather.luck.choice(WRONG)
         return _json(200, body)
 
-    async def _not_found(self, *_: Any) -> httpx.Response:
+    async def _wrong_grant(self, request: Request) -> Response:
+        """One grant of an answer is not what was claimed: another state, a task twice, an attempt before, or no grant at all."""
+        if request.path != CLAIM:
+            return await self._wrong_type(request)
+        response = await self._answer(request)
+        got = json.loads(response.content or b"{}")
+        if not got.get("tasks"):
+            return await self._wrong_type(request)
+        luck = self._weather.luck
+        number = luck.randrange(len(got["tasks"]))
+        wrong = dict(got["tasks"][number])
+        name, value = luck.choice(
+            [("state", "nowhere"), ("attempt", wrong["attempt"] - 1), ("context", []), ("task", "7")]
+        )
+        if luck.random() < 0.25:
+            got["tasks"].append(wrong)
+        else:
+            got["tasks"][number] = wrong | {name: value}
+            if name == "attempt":  # it was over, and nobody here has to know that it ran
+                self._history.granted_wrongly.add((wrong["task"], value))
+        self._history.add(self._watch.name, "is granted wrongly", None, wrong | {name: value})
+        return _json(200, json.dumps(got).encode())
+
+    async def _not_found(self, *_: Any) -> Response:
         await checkpoint()
         if self._weather.luck.random() < 0.5:
-            return httpx.Response(404, content=HTML, headers={"content-type": "text/html"})
+            return Response(404, HTML, {"content-type": "text/html"})
         return _json(404, b'{"error":"there is no such path","code":"not_found"}')
 
-    async def _conflict(self, *_: Any) -> httpx.Response:
+    async def _conflict(self, *_: Any) -> Response:
         await checkpoint()
         return _json(409, b'{"detail":"a gateway has another opinion"}')
 
-    async def _denied(self, *_: Any) -> httpx.Response:
+    async def _denied(self, *_: Any) -> Response:
         await checkpoint()
         return _json(self._weather.luck.choice([401, 403]), b'{"error":"no key","code":"unauthorized"}')
 
-    async def _too_many(self, *_: Any) -> httpx.Response:
+    async def _too_many(self, *_: Any) -> Response:
         await checkpoint()
         after = self._weather.luck.choice(["1", "10", "100000", "soon"])
-        return httpx.Response(429, headers={"retry-after": after})
+        return Response(429, b"", {"retry-after": after})
 
-    async def _server_error(self, method: str, path: str, content: bytes) -> httpx.Response:
+    async def _server_error(self, request: Request) -> Response:
         if self._weather.luck.random() < 0.5:
-            await self._answer(method, path, content)
+            await self._answer(request)
         await checkpoint()
-        return httpx.Response(self._weather.luck.choice(CODES), content=HTML)
+        return Response(self._weather.luck.choice(CODES), HTML)
 
     # The way to the control plane and back.
 
-    async def _answer(
-        self, method: str, path: str, content: bytes, *, delay_s: float = 0.0
-    ) -> httpx.Response:
-        hung_up = anyio.Event()
-        reply = self._start(method, path, content, hung_up, delay_s=delay_s)
-        try:
-            await reply.there.wait()
-        finally:
-            hung_up.set()
+    async def _answer(self, request: Request, *, delay_s: float = 0.0) -> Response:
+        if not delay_s and not request.body.get("wait"):  # it is answered in no time, and nothing can cut it
+            await checkpoint()
+            reply = Reply()
+            await self._pass(request, anyio.Event(), reply)
+        else:
+            hung_up = anyio.Event()
+            reply = self._start(request, hung_up, delay_s=delay_s)
+            try:
+                await reply.there.wait()
+            finally:
+                hung_up.set()
+                self._plane.changed()
         if not reply.status:
             raise httpx.ReadError("the connection was closed")
         return _json(reply.status, reply.body)
 
-    def _start(
-        self, method: str, path: str, content: bytes, hung_up: anyio.Event, *, delay_s: float = 0.0
-    ) -> Reply:
+    def _start(self, request: Request, hung_up: anyio.Event, *, delay_s: float = 0.0) -> Reply:
         reply = Reply()
-        self._tasks.start_soon(self._serve, (method, path, content), hung_up, delay_s, reply)
+        self._tasks.start_soon(self._serve, request, hung_up, delay_s, reply)
         return reply
 
-    async def _serve(
-        self, request: tuple[str, str, bytes], hung_up: anyio.Event, delay_s: float, reply: Reply
-    ) -> None:
-        method, path, content = request
+    async def _serve(self, request: Request, hung_up: anyio.Event, delay_s: float, reply: Reply) -> None:
         if delay_s:
             await anyio.sleep(delay_s)
-        plane = self._plane
-        status = 0
-        parts = [{"type": "http.request", "body": content}]
+        with anyio.CancelScope() as life:
+            self._plane.under_way[life] = None
+            try:
+                await self._pass(request, hung_up, reply)
+            finally:
+                self._plane.under_way.pop(life, None)
+        reply.give(0, b"")
 
-        async def receive() -> dict[str, Any]:
-            if parts:
-                return parts.pop()
-            await hung_up.wait()
-            return {"type": "http.disconnect"}
+    async def _pass(self, request: Request, hung_up: anyio.Event, reply: Reply) -> None:
+        """Have the control plane answer, where it is up."""
+        status = 0
 
         async def send(message: dict[str, Any]) -> None:
             nonlocal status
@@ -232,16 +305,10 @@ class Network(httpx.AsyncBaseTransport):
             else:
                 reply.give(status, message["body"])
 
-        if not plane.is_down:
-            scope = {"method": method, "path": path, "query_string": b"", "headers": []}
-            with anyio.CancelScope() as life:
-                plane.under_way[life] = None
-                try:
-                    await plane(scope, receive, send)
-                finally:
-                    plane.under_way.pop(life, None)
-        reply.give(0, b"")
+        if not self._plane.is_down:
+            scope = {"method": request.method, "path": request.path, "query_string": b"", "headers": []}
+            await self._plane(scope, Incoming(request.content, hung_up), send)
 
 
-def _json(status: int, body: bytes) -> httpx.Response:
-    return httpx.Response(status, content=body, headers={"content-type": "application/json"} if body else {})
+def _json(status: int, body: bytes) -> Response:
+    return Response(status, body, {"content-type": "application/json"} if body else {})

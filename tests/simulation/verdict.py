@@ -50,7 +50,7 @@ def judge(plane: Model, history: History, boxes: Iterable[Any]) -> None:
     for key, said in history.on_disk.items():
         _judge_kept(plane, key, said, history)
     for box in boxes:
-        _judge_box(box, history)
+        _judge_box(box, history, may_keep=0 if plane.features else 1)
 
 
 def _judge_token(token: Token, history: History) -> None:
@@ -74,7 +74,7 @@ def _judge_attempt(key: Key, accepted: list[tuple[str, str | None]], history: Hi
     for earlier in kept[: kept.index(accepted[0])]:
         if (key, earlier) not in history.refused:
             history.blame("A-35", f"{accepted[0]} was accepted, but {earlier} was on disk before it", key)
-    if history.returned.get(key) == accepted[0]:
+    if history.returned.get(key) == accepted[0] and key not in history.granted_wrongly:
         made, told = history.made[key], list(dict.fromkeys(history.told[key]))
         if made != told:
             history.blame("A-36", f"said {made}; the control plane has {told}", key)
@@ -86,12 +86,13 @@ def _judge_kept(plane: Model, key: Key, kept: list[tuple[str, str | None]], hist
         history.blame("A-35", f"{kept} was on disk, was not delivered, and the attempt goes on", key)
 
 
-def _judge_box(box: Any, history: History) -> None:
+def _judge_box(box: Any, history: History, *, may_keep: int) -> None:
+    """Nothing is left. On the baseline nothing can be withdrawn: the id in use stays, for the next process to repeat."""
     disk = box.disk
-    left = [*disk.messages.values(), *disk.grants]
-    # An id that was given up and whose withdrawal nobody answered stays for the next process (A-11).
+    ids = sorted(disk.claims)
+    left = [*disk.messages.values(), *disk.grants, *(ids if len(ids) > may_keep else ())]
     if left:
-        history.blame("drain", f"{box.name} still keeps {left}, claims {sorted(disk.claims)}")
+        history.blame("drain", f"{box.name} still keeps {left}")
 
 
 __all__ = ["TERMINAL", "judge", "push", "unstick"]

@@ -8,12 +8,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from stateous_supervisor.agent.outbox import Batch, Envelope
+from stateous_supervisor.agent.vigil import IDLE_LOOK_S
 
 from .history import History, Key, Process
 from .model import Model
+
+if TYPE_CHECKING:
+    from .network import Request
 
 GAP = 1.1
 STOPPED_S = 1.0
@@ -21,6 +27,19 @@ SOON_S = 0.05
 CLAIM, BEAT, MESSAGES = "/tasks/claim", "/tasks/heartbeat", "/tasks/messages"
 
 Said = tuple[str, str | None]
+
+
+class _Names(msgspec.Struct):
+    task: int
+    attempt: int
+
+
+class _Batch(msgspec.Struct):
+    messages: list[msgspec.Raw]
+
+
+_names = msgspec.json.Decoder(_Names)
+_batch = msgspec.json.Decoder(_Batch)
 
 
 class Box:
@@ -53,9 +72,9 @@ class Watch:
 
     # The network.
 
-    def sends(self, path: str, content: bytes) -> None:
+    def sends(self, request: Request) -> None:
         self._history.requests += 1
-        body = json.loads(content) if content else {}
+        path, body = request.path, request.body
         if path == CLAIM:
             self._sends_claim(body)
         elif path == BEAT:
@@ -65,6 +84,21 @@ class Watch:
                 self._history.add(self.name, "reports", key, said)
                 if said not in self._history.on_disk[key] and (key, said) not in self._box.unwritten:
                     self.blame("A-35", f"{said} was sent and is not on disk", key)
+            self._check_bodies(request)
+
+    def _check_bodies(self, request: Request) -> None:
+        """What is sent again is byte for byte what was kept, so that its digest is the same (A-37)."""
+        if request.path == MESSAGES:
+            for raw in _batch.decode(request.content).messages:
+                names = _names.decode(raw)
+                key = (names.task, names.attempt)
+                if bytes(raw) not in self._history.kept_bodies[key]:
+                    self.blame("A-37", f"{bytes(raw)!r} was sent and is not what was kept", key)
+        elif request.path.endswith("/report"):
+            body = request.body
+            name = (self.name, request.path, f"{body['attempt']} {body['kind']}")
+            if self._history.sent_bodies.setdefault(name, request.content) != request.content:
+                self.blame("A-37", f"{request.content!r} was sent and is not what was sent before")
 
     def _sends_claim(self, body: dict[str, Any]) -> None:
         process, request = self.process, body["request"]
@@ -87,10 +121,20 @@ class Watch:
         if request not in process.open_ids and request not in process.old_ids:
             self._opens(request)
         count = body.get("max") or 1
-        asked = count + sum(process.in_flight.values()) + len(process.slot_of)
-        process.in_flight[request] = count
+        asked = count + sum(out for out, _ in process.in_flight.values()) + len(process.slot_of)
         if asked > process.slots:
             self.blame("A-12", f"{asked} tasks held or asked for; there are {process.slots} slots")
+        by_state = {state: (body.get("max_by_state") or {}).get(state, count) for state in body["states"]}
+        for state in process.limits.keys() & by_state.keys():
+            out = by_state[state] + sum(other.get(state, 0) for _, other in process.in_flight.values())
+            self._check_limit(state, out, process.slot_of)
+        process.in_flight[request] = (count, by_state)
+
+    def _check_limit(self, state: str, asked: int, keys: set[Key]) -> None:
+        limit = self.process.limits.get(state)
+        held = [key for key in keys if self._plane.tasks[key[0]].state == state]
+        if limit is not None and asked + len(held) > limit:
+            self.blame("A-12", f"{asked} asked for and {len(held)} held of {state}; its limit is {limit}")
 
     def _opens(self, request: str) -> None:
         process = self.process
@@ -104,13 +148,33 @@ class Watch:
         process, now = self.process, self._history.now()
         self._history.beats += 1
         self._history.add(self.name, "beats", None, body["tasks"])
+        self._check_woken()
         attempts = body.get("attempts", {})
         for key in process.held_since:
             if key[0] in body["tasks"] and key[1] <= attempts.get(str(key[0]), key[1]):
                 self._check_gap(key, now)
                 process.beat_at[key] = now
-        if not process.held_since and not self._box.grants:
+        # One that was on its way when the last answer came says what was held then.
+        if not process.held_since and not self._box.grants and process.over_at != now:
             self.blame("A-27", "a beat was sent while nothing is held")
+
+    def sleeps(self) -> None:
+        """The box was suspended and goes on: what is held is beaten for at the agent's next look at its clocks."""
+        if self.process.held_since and self.process.reached_at is not None and self.process.beat_by is None:
+            self.process.beat_by = self._history.now() + IDLE_LOOK_S + SOON_S
+
+    def _check_woken(self) -> None:
+        beat_by, self.process.beat_by = self.process.beat_by, None
+        if beat_by is not None and self.process.held_since and self._history.now() > beat_by:
+            self.blame("A-33", "no beat was sent at once after the box had slept")
+
+    def look(self) -> None:
+        """Some time has passed."""
+        now = self._history.now()
+        for key in self.process.held_since:
+            self._check_gap(key, now)
+        if self.process.beat_by is not None and now > self.process.beat_by:
+            self._check_woken()
 
     def _check_gap(self, key: Key, now: float) -> None:
         process = self.process
@@ -119,19 +183,20 @@ class Watch:
         if now - since > GAP * self._plane.heartbeat_s:
             self.blame("A-27", f"no beat was tried for {now - since:.1f} s", key)
 
-    def returns(self, path: str, content: bytes) -> None:
-        if path == CLAIM:
-            self.process.in_flight.pop(json.loads(content)["request"], None)
+    def returns(self, request: Request) -> None:
+        if request.path == CLAIM:
+            self.process.in_flight.pop(request.body["request"], None)
 
-    def hears(self, path: str, content: bytes, status: int, answer: bytes) -> None:
+    def hears(self, request: Request, status: int, answer: bytes) -> None:
         """The agent gets an answer."""
+        path = request.path
         if path == CLAIM:
-            self._hears_claim(json.loads(content), status, answer)
+            self._hears_claim(request.body, status, answer)
         elif path == "/health":
             if status == 200 and self.process.reached_at is None and "workflow" in _value(answer):
                 self.process.reached_at = self._history.now()
         elif path != BEAT:
-            self._hears_results(path, json.loads(content), status, answer)
+            self._hears_results(path, request.body, status, answer)
 
     def _hears_claim(self, body: dict[str, Any], status: int, answer: bytes) -> None:
         request, got = body["request"], _value(answer)
@@ -177,6 +242,7 @@ class Watch:
         elif event in ("task.finished", "lease.lost") and key is not None:
             process.slot_of.discard(key)
             process.over.add(key)
+            process.over_at = self._history.now()
             if key in process.held_since:
                 self._check_gap(key, self._history.now())
                 del process.held_since[key]
@@ -195,6 +261,7 @@ class Watch:
         """The agent's outbox is written, or the disk refuses it."""
         for envelope in batch.messages:
             key, said = (envelope.task, envelope.attempt), said_by(envelope)
+            self._history.kept_bodies[key].add(envelope.body)
             if envelope.kind == "report":
                 self.process.slot_of.discard(key)
                 if not is_written:
@@ -238,13 +305,14 @@ class Watch:
         self._history.add(self.name, "runs", key)
         if key not in self._box.grants:
             self.blame("A-46", "it runs and is not journaled", key)
-        if key in self._history.ran:
+        if key in self._history.ran - self._history.granted_wrongly:
             self.blame("INV", "its routine was started a second time", key)
         self._history.ran.add(key)
         self.process.running.add(key)
         running = self.process.running & self.process.slot_of
         if len(running) > self.process.slots:
             self.blame("A-12", f"{sorted(running)} run; there are {self.process.slots} slots", key)
+        self._check_limit(self._plane.tasks[key[0]].state, 0, running)
 
     def ends(self) -> None:
         """The process is gone."""
