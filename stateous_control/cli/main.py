@@ -54,6 +54,11 @@ app.command(context_settings={"ignore_unknown_options": True, "allow_intersperse
     tools.postgres
 )
 app.command()(serving.unit)
+for _room in (app, tokens.app, supervisors.app, tasks.app, questions.app, keys.app):
+    for _command in _room.registered_commands:  # the whole first sentence, where Click would cut it
+        _command.short_help = (
+            " ".join((_command.callback.__doc__ or "").split()).split(". ")[0].rstrip(".") + "."
+        )
 
 
 def _show_version(is_asked: bool) -> None:

@@ -72,6 +72,17 @@ def test_every_exit_code_has_a_row_with_its_meaning() -> None:
     assert set().union(*documented().values()) <= rows - ANYWHERE
 
 
+@pytest.mark.parametrize("words", ["stateous-supervisor", "stateous-control", "stateous-control task"])
+def test_the_list_of_commands_cuts_no_sentence(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    program, *group = words.split()
+
+    assert RUN[program]([*group, "--help"]) == 0
+
+    listed = capsys.readouterr().out.partition("Commands:")[2]
+    assert listed
+    assert "..." not in listed
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_says_in_a_sentence_what_the_command_does(
     command: str, capsys: pytest.CaptureFixture[str]
