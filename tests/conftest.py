@@ -28,6 +28,16 @@ IN_A_HURRY = {
     "shared_buffers": "64MB",
 }
 TEMPLATE = "migrated"
+SLOW = ("simulation", "journeys", "packaging", "interop", "examples", "cli")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the folders whose files take longest, so that no core is left with one of them at the end."""
+    items.sort(key=lambda item: _rank(item.path.parts))
+
+
+def _rank(parts: tuple[str, ...]) -> int:
+    return next((rank for rank, folder in enumerate(SLOW) if folder in parts), len(SLOW))
 
 
 @pytest.fixture(scope="session")
