@@ -93,16 +93,16 @@ def asking(ctx):
 """
 
 
-def make(folder: Path, url: str, **files: str) -> Path:
-    """Write a folder whose routines serve `workflow.yaml`; `files` replace or add modules by name. States without a
+def make(folder: Path, url: str, *, source: Path = WORKFLOW, **files: str) -> Path:
+    """Write a folder whose routines serve a workflow; `files` replace or add modules by name. States without a
     routine get none.
     """
-    source = from_file(WORKFLOW)
+    workflow = from_file(source)
     texts = {"_shared": SHARED, "hand": HAND, "loop": LOOP, "check": CHECK, **files}
     folder.mkdir(parents=True)
     for name, text in texts.items():
         (folder / f"{name}.py").write_text(text.lstrip("\n"), "utf-8")
-    written = folders.init(folder, source.document, source.checksum, url)
+    written = folders.init(folder, workflow.document, workflow.checksum, url)
     for stub in set(written.made) - {"contract.py", "stateous.yaml"}:
         (folder / stub).unlink()
     return folder

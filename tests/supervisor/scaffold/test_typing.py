@@ -50,10 +50,38 @@ import asyncio
 from typing import Any
 
 from contract import AsyncOrderContext, Item, OrderContext
-from stateous_supervisor import Parked
+from stateous_supervisor import (
+    AsyncContext,
+    Child,
+    Context,
+    Finished,
+    Parked,
+    Received,
+    Result,
+    Signal,
+    Sleep,
+    Slept,
+    TimedOut,
+    routine,
+)
+
+
+@routine("work")
+def work(ctx: Context[Any], given: int) -> str:
+    return str(given)
+
+
+@routine("work", version=2, timeout="1h")
+async def work_again(ctx: AsyncContext[Any], given: dict[str, int]) -> None: ...
 
 
 def plain(ctx: OrderContext) -> None:
+    ctx.sleep_for("nap", "1h")
+    got: Received = ctx.wait_for_signal("go")
+    perhaps: Received | TimedOut = ctx.wait_for_signal("go", timeout=60)
+    kids: list[Child] = [ctx.spawn(work, 3), ctx.spawn(work_again, {"a": 1}), ctx.spawn("else", [], version=2)]
+    done: Finished = ctx.wait_for_result(kids[0])
+    first: Slept | Received | Finished | TimedOut = ctx.first("one", Sleep(1), Signal("go"), Result(kids[1]))
     size: int = ctx.step("size", lambda: 3)
     word: str = ctx.ask("go", {"size": size}, choices=["yes", "no"], ttl="2h", remind="30m")
     item: Item = ctx.ask("item", schema=Item, ttl=60, occurrence=2)
@@ -71,6 +99,9 @@ async def awaited(ctx: AsyncOrderContext) -> None:
     async def fetch() -> list[str]:
         return []
 
+    await ctx.sleep_for("nap", 1.5)
+    perhaps: Received | TimedOut = await ctx.wait_for_signal("go", timeout=60)
+    done: Finished = await ctx.wait_for_result(await ctx.spawn(work, 3))
     size: int = await ctx.step("size", lambda: 3)
     names: list[str] = await ctx.step("fetch", fetch)
     both: tuple[list[str], list[str]] = await asyncio.gather(ctx.step("a", fetch), ctx.step("b", fetch))
@@ -80,10 +111,21 @@ async def awaited(ctx: AsyncOrderContext) -> None:
 """
 
 DURABLE_MISTAKES = """\
+from typing import Any
+
 from contract import AsyncOrderContext, Item, OrderContext
+from stateous_supervisor import Context, Received, routine
+
+
+@routine("work")
+def work(ctx: Context[Any], given: int) -> str:
+    return str(given)
 
 
 def plain(ctx: OrderContext) -> None:
+    ctx.spawn(work, "3")  # wrong: not what the routine takes
+    ctx.sleep_for("nap")  # wrong: for how long
+    got: Received = ctx.wait_for_signal("go", timeout=60)  # wrong: it may time out
     text: str = ctx.step("size", lambda: 3)  # wrong: not what the function returns
     number: int = ctx.ask("go", choices=["yes", "no"])  # wrong: not of the choices' type
     word: str = ctx.ask("item", schema=Item)  # wrong: not the schema's type
