@@ -293,6 +293,29 @@ class Parked(Message):
     pause: bool = False
 
 
+class StartToken(Message):
+    """Start a token. `key` makes it once: the same key and body begin nothing again."""
+
+    token: str
+    context: OptionalRaw = None
+    key: str | None = None
+
+
+class StartResult(Message):
+    """What became of one of many starts: 201 started, 200 it was there, or why it was refused."""
+
+    status: int
+    token: str | None = None
+    code: str | None = None
+    error: str | None = None
+
+
+class StartResults(Message):
+    """One result a start, in order."""
+
+    results: list[StartResult]
+
+
 class Start(Message):
     """Start a routine without a graph (`POST /tasks`)."""
 
@@ -348,35 +371,6 @@ class Refusal(Message):
     answered_at: str | None = None
 
 
-class Limits(Message):
-    """What this control plane accepts at most."""
-
-    body_bytes_max: int = 0
-    batch_bytes_max: int = 0
-    depth_max: int = 0
-    claim_max: int = 0
-    heartbeat_max: int = 0
-    messages_max: int = 0
-    wait_s_max: float = 0.0
-
-
-class Health(Message):
-    """`GET /health`. The first two fields are the baseline's; the rest say what goes beyond it."""
-
-    workflow: str
-    checksum: str
-    protocol: int | None = None
-    features: list[str] = []
-    limits: Limits | None = None
-    lease_s: float | None = None
-    heartbeat_s: float | None = None
-    now: str | None = None
-    as_of: str | None = None
-    alarms: list[str] | None = None
-    version: str | None = None
-    unroutable: int | None = None
-
-
 class HistoryEntry(Message):
     """One line of a token's history."""
 
@@ -384,20 +378,6 @@ class HistoryEntry(Message):
     at: str
     kind: str
     data: Raw
-
-
-FEATURES = (
-    "wait",
-    "batch",
-    "release",
-    "versions",
-    "questions",
-    "checkpoints",
-    "signals",
-    "routines",
-    "children",
-)
-AUTH = "auth"  # listed only where keys are asked for
 
 
 def encode(message: Any) -> bytes:

@@ -19,6 +19,7 @@ from stateous_control.cli import (
     questions,
     routines,
     serving,
+    starting,
     supervisors,
     tasks,
     tokens,
@@ -43,6 +44,7 @@ app = typer.Typer(
 app.command()(serving.serve)
 app.command()(serving.migrate)
 app.command("compile")(compiling.compile_)
+tokens.app.command()(starting.start_many)
 app.add_typer(tokens.app, name="token")
 app.add_typer(supervisors.app, name="supervisor")
 tasks.app.command()(routines.start)

@@ -31,6 +31,9 @@ def start(
         Path | None, typer.Option(metavar="FILE", help="Read the context from a file; - is stdin.")
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Follow the token until it ends.")] = False,
+    idempotency_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="The same key and token start nothing again.")
+    ] = None,
     url: Url = URL_DEFAULT,
     key_file: KeyFile = None,
     as_json: AsJson = False,
@@ -44,7 +47,8 @@ def start(
     if context is not None:
         body["context"] = _object(context, "the context")
     with connected(url, key_file) as client:
-        reply = client.post("/tokens", body)
+        headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+        reply = client.post("/tokens", body, headers)
         if wait:
             return _watch(client, name, as_json=as_json)
     _show_token(reply.text, reply.value, as_json=as_json)

@@ -25,33 +25,10 @@ from stateous_contract.states import TaskState, TokenStatus
 from stateous_control.engine.gathering import Operation
 from stateous_control.engine.people import TaskView, task_view
 from stateous_control.engine.supervising import stored
-from stateous_control.graph.document import Graph
 from stateous_control.rules import notes, reports, steering
 from stateous_control.rules.book import Book, Token
-from stateous_control.rules.children import names_at_start
-from stateous_control.rules.moves import start_token
 from stateous_control.rules.views import token_view
 from stateous_control.store.books import OpenBook, Wanted
-
-
-def start(graph: Graph, owner: str, name: str, context: Raw | None) -> Operation[tuple[TokenView, bool]]:
-    """Start a token, or find the one that has this name already."""
-
-    def apply(opened: OpenBook) -> tuple[TokenView, bool]:
-        known = opened.names.get((owner, name.lower()))
-        if known is not None:
-            if known.name != name:
-                raise Refused(
-                    Code.INVALID_TOKEN_ID,
-                    f"the token id {name!r} is taken by {known.name!r}: case makes no difference",
-                )
-            return token_view(known), False
-        token = start_token(opened.book, graph, name=name, owner=owner, context=context)
-        return token_view(token), True
-
-    births = {(owner, child) for child in names_at_start(graph, name)}
-    wanted = Wanted(names={(owner, name)}, births=births, starts=1)
-    return Operation(wanted, apply, frozenset({(owner, name.lower())}), 1)
 
 
 def fire(

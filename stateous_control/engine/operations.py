@@ -10,26 +10,29 @@ import asyncio
 import copy
 import re
 import secrets
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
 from msgspec import Raw
 from stateous_contract import limits
 from stateous_contract.codes import Code, Refused
+from stateous_contract.health import Health
 from stateous_contract.messages import (
     ClaimRequest,
     Grant,
-    Health,
     HeartbeatAnswer,
     HeartbeatRequest,
     HistoryEntry,
     MessageResults,
     Report,
+    StartResult,
+    StartToken,
     TaskMessages,
     TokenView,
 )
 
-from stateous_control.engine import changes, heartbeats, passing
+from stateous_control.engine import changes, heartbeats, passing, starting
 from stateous_control.engine.attendance import Attendance
 from stateous_control.engine.claims import Claims
 from stateous_control.engine.cursors import read_cursor, write_cursor
@@ -58,13 +61,13 @@ from stateous_control.engine.views import (
     token_row_view,
 )
 from stateous_control.engine.watching import Watching, all_of
+from stateous_control.engine.withdrawing import give_back
 from stateous_control.graph.document import Graph
 from stateous_control.rules.access import OPEN, Access
 from stateous_control.store import migrate, reading
 from stateous_control.store.books import Shelf
 from stateous_control.store.failures import Unavailable
-from stateous_control.store.pool import Mode, Pool
-from stateous_control.store.statements import statements
+from stateous_control.store.pool import Pool
 
 READY_S: Final = 1.0
 CURSOR_OF_TOKENS: Final = "tokens:"
@@ -180,10 +183,18 @@ class ControlPlane:
 
     # Tokens. Each belongs to the caller's owner; ids mean something within it only.
 
-    async def start_token(self, name: str, context: Raw | None) -> tuple[TokenView, bool]:
-        """Start a token, or return the one that has this name; the flag says whether it is new."""
+    async def start_token(
+        self, name: str, context: Raw | None, *, key: str | None = None
+    ) -> tuple[TokenView, bool]:
+        """Start a token, or return the one that is there; the flag says whether it is new. `key` makes it once."""
         self._access.check_owner()
-        return await self._run(changes.start(self.graph, self._access.place(), name, context))
+        said = StartToken(token=name, context=context, key=key)
+        return await self._run(starting.start(self.graph, self._access.place(), said))
+
+    async def start_tokens(self, starts: Sequence[StartToken]) -> list[StartResult]:
+        """Start many tokens in one transaction, with one result for each."""
+        self._access.check_owner()
+        return await self._run(starting.start_many(self.graph, self._access.place(), starts))
 
     async def token(self, name: str) -> TokenView:
         """Return the token of exactly this name, spelled as it is."""
@@ -272,7 +283,8 @@ class ControlPlane:
             request.supervisor, request.instance, queues_of(request), scope=scope, version=version
         )
         if request.withdraw:
-            await self._withdraw(request)
+            self._notices.tell_ended(scope, request.supervisor, request.instance or "", request.request or "")
+            await give_back(self._pool, self._run, request, scope)
             return []
         access = self._access
         grants = await self._claims.claim(
@@ -283,16 +295,6 @@ class ControlPlane:
         )
         self._counted["grants"] += len(grants)
         return grants
-
-    async def _withdraw(self, request: ClaimRequest) -> None:
-        """End the waiting claim with this id, here or elsewhere, and give back what it brought."""
-        claimed = (request.supervisor, request.instance or "", request.request or "")
-        self._notices.tell_ended(self._access.scope, *claimed)
-        rows = await self._pool.run(
-            lambda session: session.fetch(statements.still_given, *claimed, self._access.scope), Mode.WRITE
-        )
-        if rows:
-            await self._run(changes.give_back(request, {row["task_id"]: row["attempt"] for row in rows}))
 
     async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatAnswer:
         """Renew leases; the answer names what is lost."""

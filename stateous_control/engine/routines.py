@@ -36,7 +36,7 @@ def start(owner: str, said: Start, key: str | None) -> Operation[tuple[int, bool
         task = routines.start(book, owner, said)
         if place is not None:
             book.starts[place] = (digest, task.id)
-            book.starts_new.append(place)
+            book.starts_new.append((*place, False))
         return task.id, True
 
     wanted = Wanted(starts=1, supervision=Supervised(start_keys=set() if place is None else {place}))

@@ -8,15 +8,8 @@ from typing import Final
 
 from msgspec import UNSET, Raw
 from stateous_contract import limits
-from stateous_contract.messages import (
-    AUTH,
-    FEATURES,
-    Health,
-    HistoryEntry,
-    Limits,
-    Message,
-    TokenView,
-)
+from stateous_contract.health import AUTH, FEATURES, Health, Limits
+from stateous_contract.messages import HistoryEntry, Message, TokenView
 
 from stateous_control.engine.sweep import Seen
 from stateous_control.graph.document import Graph

@@ -41,6 +41,7 @@ _RIGHTS: Final[Mapping[tuple[str, str], Right]] = {
     ("POST", "/questions/{question:digits}/answer"): Right.STEER,
     ("GET", "/tokens"): Right.READ,
     ("POST", "/tokens"): Right.STEER,
+    ("POST", "/starts"): Right.STEER,
     ("GET", "/tokens/{token}"): Right.READ,
     ("GET", "/tokens/{token}/history"): Right.READ,
     ("POST", "/tokens/{token}/events/{event}"): Right.STEER,

@@ -10,7 +10,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stateous_control.engine.operations import ControlPlane
-from stateous_control.http import durable, house, people, routines, tasks, tokens, waits
+from stateous_control.http import durable, house, people, routines, starting, tasks, tokens, waits
 from stateous_control.http.answers import Answer
 from stateous_control.http.calls import Call, no_such_path
 from stateous_control.http.door import Door, Endpoint, Handler
@@ -54,7 +54,8 @@ ROUTES: Final[tuple[tuple[str, Mapping[str, Handler]], ...]] = (
     ("/questions", {"GET": people.questions}),
     ("/questions/{question:digits}", {"GET": people.question}),
     ("/questions/{question:digits}/answer", {"POST": people.give_answer}),
-    ("/tokens", {"GET": tokens.listing, "POST": tokens.start}),
+    ("/tokens", {"GET": tokens.listing, "POST": starting.start}),
+    ("/starts", {"POST": starting.start_many}),
     ("/tokens/{token}", {"GET": tokens.show}),
     ("/tokens/{token}/history", {"GET": tokens.history}),
     ("/tokens/{token}/events/{event}", {"POST": tokens.fire}),

@@ -20,15 +20,6 @@ _NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 _CURSOR_CHARS_MAX: Final = 1_000
 
 
-async def start(plane: ControlPlane, call: Call) -> Answer:
-    body = await call.fields()
-    name = parts.token_name(body.values)
-    context = parts.user_object(body.values.get("context"), "context", Code.INVALID_CONTEXT)
-    parts.refuse_infinite(body, context, "context", Code.INVALID_CONTEXT)
-    token, is_new = await plane.start_token(name, context)
-    return answer(token, 201 if is_new else 200)
-
-
 async def show(plane: ControlPlane, call: Call) -> Answer:
     return answer(await plane.token(path_name(call)))
 

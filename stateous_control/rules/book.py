@@ -232,7 +232,8 @@ class Book:
         retry_delay_s: how long the next attempt waits, by failures so far; chance is mixed in by the caller.
         chance: numbers from 0 to 1 that nobody foresees, one for each wait that is drawn.
         named: the tokens here by owner and name in lower case; `names_taken` those of others that children may get.
-        starts: digest and task of a start's key; `signals`: oldest first; `signals_kept`: how many, by task or token.
+        starts: digest of a start's key, and what it began; `starts_new`: whether that is a token.
+        signals: oldest first; `signals_kept`: how many, by task or token.
     """
 
     now: datetime
@@ -260,7 +261,7 @@ class Book:
     waits: dict[tuple[int, str, int], Wait] = field(default_factory=dict)
     signals: list[Signal] = field(default_factory=list)
     starts: dict[tuple[str, str], tuple[str, int]] = field(default_factory=dict)
-    starts_new: list[tuple[str, str]] = field(default_factory=list)
+    starts_new: list[tuple[str, str, bool]] = field(default_factory=list)
     signals_kept: dict[tuple[int | None, int | None], int] = field(default_factory=dict)
     task_ttl_s: float | None = None
     chance: Iterator[float] = field(default_factory=lambda: repeat(1.0))

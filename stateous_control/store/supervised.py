@@ -66,7 +66,7 @@ async def read_supervised(session: Session, wanted: Supervised, book: Book) -> N
     await read_awaited(session, wanted.awaited, book)
     if wanted.start_keys:
         rows = await session.fetch(statements.read_start_keys, *_columns(wanted.start_keys, 2))
-        book.starts = {(row["owner"], row["key"]): (row["digest"], row["task_id"]) for row in rows}
+        book.starts = {(row["owner"], row["key"]): (row["digest"], row["began"]) for row in rows}
     if wanted.retried:
         rows = await session.fetch(statements.read_retries, sorted(wanted.retried))
         book.retries = {row["retried_from"]: row["id"] for row in rows}
@@ -99,8 +99,8 @@ async def write_supervised(session: Session, book: Book) -> None:
         await session.fetch(statements.insert_checkpoints, *_columns(passed, 6), book.now)
     await write_awaited(session, book)
     if book.starts_new:
-        keys = [(*place, *book.starts[place]) for place in book.starts_new]
-        await session.fetch(statements.insert_start_keys, *_columns(keys, 4))
+        keys = [(owner, key, *book.starts[owner, key], is_token) for owner, key, is_token in book.starts_new]
+        await session.fetch(statements.insert_start_keys, *_columns(keys, 5))
     copied = [
         (task.retried_from, task.id)
         for task in book.tasks.values()

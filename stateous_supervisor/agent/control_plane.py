@@ -16,13 +16,12 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 from stateous_contract import limits
 from stateous_contract.codes import Code
+from stateous_contract.health import Health, Limits
 from stateous_contract.messages import (
     ClaimRequest,
     Grant,
-    Health,
     HeartbeatAnswer,
     HeartbeatRequest,
-    Limits,
     Refusal,
     TaskMessage,
 )

@@ -12,7 +12,7 @@ from typing import Final
 
 import anyio
 import msgspec
-from stateous_contract.messages import Health
+from stateous_contract.health import Health
 from stateous_contract.reliance import Reliance, changed_states, reliance_of
 
 from stateous_supervisor.agent.assignment import Identity

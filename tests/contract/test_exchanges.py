@@ -9,7 +9,7 @@ import pytest
 from conformance.matching import MORE, differences, filled, history_differences
 from conformance.play import Scene, scenes
 from stateous_contract.codes import Code
-from stateous_contract.messages import FEATURES
+from stateous_contract.health import FEATURES
 
 KINDS = {"<id>", "<time>", "<sentence>", "<checksum>", "<number>", "<any>", MORE}
 STEP_KEYS = {"say", "send", "headers", "body", "raw", "hex", "built", "chunked", "status", "code", "answer", "history", "keep", "within_s"}  # fmt: skip

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 from stateous_contract import messages
-from stateous_contract.messages import Grant, Health, Message, Report, TaskMessages, encode
+from stateous_contract.health import Health
+from stateous_contract.messages import Grant, Message, Report, TaskMessages, encode
 
 ALL = sorted(
     (

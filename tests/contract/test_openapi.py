@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from conformance.description import answer_fault, document
-from stateous_contract import limits, messages
+from stateous_contract import health, limits, messages
 from stateous_contract.codes import Code
 
 from stateous_control.engine import people
@@ -34,7 +34,7 @@ MESSAGES = {
     "Result": messages.MessageResult,
     "Results": messages.MessageResults,
     "Token": messages.TokenView,
-    "Health": messages.Health,
+    "Health": health.Health,
     "HistoryEntry": messages.HistoryEntry,
     "Refusal": messages.Refusal,
     "GivenAnswer": messages.GivenAnswer,
@@ -47,6 +47,9 @@ MESSAGES = {
     "Parked": messages.Parked,
     "Signalled": messages.Signalled,
     "StartTask": messages.Start,
+    "StartToken": messages.StartToken,
+    "StartResult": messages.StartResult,
+    "StartResults": messages.StartResults,
     "Spawn": messages.Spawn,
     "Spawned": messages.Spawned,
     "Task": people.TaskView,

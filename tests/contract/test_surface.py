@@ -11,7 +11,7 @@ from difflib import unified_diff
 from pathlib import Path
 
 import msgspec
-from stateous_contract import codes, limits, messages, states
+from stateous_contract import codes, health, limits, messages, states
 
 RECORDED = Path(__file__).with_name("surface.txt")
 
@@ -42,7 +42,8 @@ def surface() -> str:
 
 
 def _messages() -> list[str]:
-    found = [m for _, m in inspect.getmembers(messages, inspect.isclass) if issubclass(m, messages.Message)]
+    known = {m for room in (messages, health) for _, m in inspect.getmembers(room, inspect.isclass)}
+    found = [m for m in known if issubclass(m, messages.Message)]
     lines = []
     for message in sorted(found, key=lambda m: m.__name__):
         lines += [f"message {message.__name__}.{_field(f)}" for f in msgspec.structs.fields(message)]

@@ -189,7 +189,7 @@ def test_a_command_ends_as_the_page_says(
         ("stateous-supervisor", "stateous-supervisor do", ["doctor"]),
         ("stateous-supervisor", "stateous-supervisor service --pro", ["--profile"]),
         ("stateous-supervisor", "stateous-supervisor service --profile ", ["build", "strict"]),
-        ("stateous-control", "stateous-control token st", ["start"]),
+        ("stateous-control", "stateous-control token st", ["start", "start-many"]),
     ],
 )
 def test_the_shell_completes_commands_options_and_words(program: str, typed: str, offered: list[str]) -> None:

@@ -73,7 +73,7 @@ JOIN checkpoints c ON c.task_id = n.task_id AND c.step = n.step AND c.occurrence
 
 -- name: read_start_keys
 -- What these idempotency keys of starts began.
-SELECT s.owner, s.key, s.digest, s.task_id FROM unnest($1::text[], $2::text[]) AS n (owner, key)
+SELECT s.owner, s.key, s.digest, coalesce(s.task_id, s.token_id) AS began FROM unnest($1::text[], $2::text[]) AS n (owner, key)
 JOIN start_keys s ON s.owner = n.owner AND s.key = n.key;
 
 -- name: read_retries

@@ -155,4 +155,6 @@ INSERT INTO idempotency_keys (token_id, key) SELECT * FROM unnest($1::bigint[], 
 
 -- name: insert_start_keys
 -- Idempotency keys of starts, with what they began.
-INSERT INTO start_keys (owner, key, digest, task_id) SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[]);
+INSERT INTO start_keys (owner, key, digest, task_id, token_id)
+SELECT n.owner, n.key, n.digest, CASE WHEN n.is_token THEN NULL ELSE n.id END, CASE WHEN n.is_token THEN n.id END
+FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::boolean[]) AS n (owner, key, digest, id, is_token);

@@ -287,3 +287,27 @@ def test_a_parent_is_only_ever_compared(live: Live, text: str) -> None:
     """BH-054"""
     response = live.http.get("/tokens", params={"parent": text})
     assert (response.status_code, response.json()) == (200, [])
+
+
+def test_many_are_started_from_a_file_and_what_is_wrong_is_named(live: Live, ask, tmp_path) -> None:
+    name = live.start()
+    file = tmp_path / "starts.jsonl"
+    lines_of = [{"token": f"{name}-{n}", "context": {"path": "plain"}} for n in range(700)]
+    lines_of += [{"token": name}, {"token": "a b"}]
+    file.write_text("\n".join(json.dumps(line) for line in lines_of) + "\n\n")
+    code, out, err = ask("token", "start-many", str(file))
+    assert (code, out) == (1, "700 started, 1 were there, 1 refused\n")
+    assert "a b: a token id starts with" in err
+    assert ask("token", "start-many", str(file), "--json")[0] == 1
+    file.write_text('{"token": "x"}\n[1]\n')
+    code, _, err = ask("token", "start-many", str(file))
+    assert code == 78
+    assert "line 2 is no JSON object" in err
+
+
+def test_a_key_makes_a_start_once(live: Live, ask) -> None:
+    name = live.start()
+    context = '{"path": "plain"}'
+    for expected in (0, 0):
+        assert ask("token", "start", f"{name}-k", context, "--idempotency-key", name)[0] == expected
+    assert ask("token", "start", f"{name}-k", "--idempotency-key", name)[0] == 76

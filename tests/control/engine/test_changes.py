@@ -223,9 +223,9 @@ async def test_a_refused_operation_leaves_the_others_of_its_transaction_alone(da
 
 
 async def test_an_operation_that_breaks_fails_alone(database: str, monkeypatch, capsys) -> None:
-    from stateous_control.engine import changes
+    from stateous_control.engine import starting
 
-    whole = changes.start_token
+    whole = starting.start_token
 
     def start(book, graph, *, name, **more):
         token = whole(book, graph, name=name, **more)
@@ -233,7 +233,7 @@ async def test_an_operation_that_breaks_fails_alone(database: str, monkeypatch, 
             raise ZeroDivisionError("a fault of ours, half way")
         return token
 
-    monkeypatch.setattr(changes, "start_token", start)
+    monkeypatch.setattr(starting, "start_token", start)
     async with plane(database) as one:
         names = [f"T-{n}" for n in range(10)] + ["bad"] + [f"U-{n}" for n in range(10)]
         answers = await asyncio.gather(

@@ -9,7 +9,8 @@ from datetime import datetime
 import pytest
 from control.engine.planes import DOCUMENT, ask, graph, held_by_another, ids, plane, queue, sql
 from stateous_contract.codes import Code, Refused
-from stateous_contract.messages import FEATURES, HeartbeatRequest
+from stateous_contract.health import FEATURES
+from stateous_contract.messages import HeartbeatRequest
 
 from stateous_control.engine.operations import ControlPlane
 from stateous_control.graph.loading import load

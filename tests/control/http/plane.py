@@ -9,10 +9,10 @@ from typing import Any
 
 from msgspec import Raw
 from stateous_contract.codes import Code, Refused
+from stateous_contract.health import Health
 from stateous_contract.messages import (
     ClaimRequest,
     Grant,
-    Health,
     HeartbeatAnswer,
     HeartbeatRequest,
     MessageResult,
