@@ -249,18 +249,23 @@ class Granting:
         if began < self._heads_until:
             ready = await self._pick_since(session, claims, self._heads)
             if ready:
+                self._begin_at(ready)
                 return ready
         self._came = {}  # what comes while this look is under way, it may not have seen
         ready = await self._pick_since(session, claims, {})
         self._heads = {}
-        for one in ready:
-            self._heads.setdefault((one.row["owner"], one.state), one.row["ready_at"])
-        for queue, ready_at in self._came.items():
-            self._lower(queue, ready_at)
+        self._begin_at(ready)
         took_s = clock() - began
         pause_s = max(WHOLE_LOOK_EVERY_S, min(WHOLE_LOOK_PAUSES * took_s, WHOLE_LOOK_EVERY_S_MAX))
         self._heads_until = clock() + pause_s if took_s > SLOW_LOOK_S else 0.0
         return ready
+
+    def _begin_at(self, ready: list[_Ready]) -> None:
+        """Remember where queues begin of which nothing is remembered: the look that found these walked all of them."""
+        for one in ready:
+            self._heads.setdefault((one.row["owner"], one.state), one.row["ready_at"])
+        for queue, ready_at in self._came.items():
+            self._lower(queue, ready_at)
 
     async def _pick_since(
         self, session: Session, claims: Sequence[Claim], heads: dict[tuple[str, str], datetime]

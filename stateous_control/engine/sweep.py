@@ -72,12 +72,34 @@ Batch = Callable[[Session], Awaitable[tuple[int, OpenBook | None]]]
 
 
 class _Fault(Exception):
-    """One task or timer broke the rules' code; the others of its batch are done without it."""
+    """Tasks or timers that broke the rules' code; the others of their batch are done without them."""
 
-    def __init__(self, culprit: int, error: Exception) -> None:
-        super().__init__(str(error))
-        self.culprit = culprit
-        self.error = error
+    def __init__(self, errors: dict[int, Exception]) -> None:
+        super().__init__(f"{len(errors)} of a batch")
+        self.errors = errors
+
+
+class _Rules:
+    """Runs one rule after the other on a batch's book, and gathers which of them break.
+
+    All of a batch are found at once: else as many as there are batches in a pass would block all that come later.
+    """
+
+    def __init__(self) -> None:
+        self._errors: dict[int, Exception] = {}
+
+    def apply(self, culprit: int, rule: Callable[[], object]) -> None:
+        """Run a rule for a task or timer."""
+        try:
+            rule()
+        except Exception as error:  # the boundary between one task and the others of its batch
+            self._errors[culprit] = error
+
+    def settle(self, book: Book) -> None:
+        """See to trees of tasks; raises `_Fault` where a rule broke, so that nothing of the batch is kept."""
+        if self._errors:
+            raise _Fault(self._errors)
+        settle(book)
 
 
 class Sweep:
@@ -121,15 +143,15 @@ class Sweep:
         """Make one pass; raises `Unavailable` where the database does not answer."""
         due = await self.observe()
         if not self.seen.is_grace:
-            await self._repeat(self._end_leases)
-        for kind, batch in (
-            ("has_timers", self._fire_timers),
-            ("has_waits", self._wake),
-            ("has_questions", self._expire_questions),
-            ("has_tasks", self._expire_tasks),
-        ):
-            if due[kind]:
-                await self._repeat(batch)
+            self.leases_ended += await self._repeat(self._end_leases)
+        if due["has_timers"]:
+            self.timers_fired += await self._repeat(self._fire_timers)
+        if due["has_waits"]:
+            self.waits_ended += await self._repeat(self._wake)
+        if due["has_questions"]:
+            self.tasks_expired += await self._repeat(self._expire_questions)
+        if due["has_tasks"]:
+            self.tasks_expired += await self._repeat(self._expire_tasks)
         await self.chores.see_to()
 
     def statistics(self) -> dict[str, int]:
@@ -155,21 +177,29 @@ class Sweep:
         self.seen = Seen(row["now"], row["is_grace"], row["others"], list(row["unexplained"] or ()))
         return row
 
-    async def _repeat(self, batch: Batch) -> None:
-        """Run batches until one is not full; what breaks is left out for a while, and said."""
+    async def _repeat(self, batch: Batch) -> int:
+        """Run batches until one is not full, and return how many rows they were about.
+
+        What breaks is left out for a while, and said.
+        """
+        done = 0
         now = asyncio.get_running_loop().time()
         self._left_out = {culprit: until for culprit, until in self._left_out.items() if until > now}
         for _ in range(BATCHES_MAX):
             try:
                 count, opened = await self._pool.run(batch, Mode.WRITE)
             except _Fault as fault:
-                log.exception("sweep.broken", culprit=fault.culprit, exc_info=fault.error)
-                self._left_out[fault.culprit] = now + SKIPPED_FOR_S
+                culprit, error = next(iter(fault.errors.items()))
+                # One for all of a batch: they break for one reason as a rule, and a trace takes a while to print.
+                log.exception("sweep.broken", culprit=culprit, broken=len(fault.errors), exc_info=error)
+                self._left_out |= dict.fromkeys(fault.errors, now + SKIPPED_FOR_S)
                 continue
             if opened is not None:
                 self._committed(opened.book)
+            done += count
             if count < BATCH_MAX:
-                return
+                break
+        return done
 
     async def _end_leases(self, session: Session) -> tuple[int, OpenBook | None]:
         rows = await session.fetch(statements.ended_leases, BATCH_MAX, self._outage_s, list(self._left_out))
@@ -183,12 +213,12 @@ class Sweep:
             needs_leases=True,
         )
         opened = await self._shelf.open(session, wanted)
+        rules = _Rules()
         for row in rows:
             task = opened.book.tasks[row["task_id"]]
-            self._apply(row["task_id"], lambda task=task: end_lease(opened.book, task, self._lease_s))  # type: ignore[misc]
-        settle(opened.book)
+            rules.apply(row["task_id"], lambda task=task: end_lease(opened.book, task, self._lease_s))  # type: ignore[misc]
+        rules.settle(opened.book)
         await write_back(session, opened)
-        self.leases_ended += len(rows)
         return len(rows), opened
 
     async def _fire_timers(self, session: Session) -> tuple[int, OpenBook | None]:
@@ -199,14 +229,14 @@ class Sweep:
             session, Wanted(token_ids={row["lock_id"] for row in rows}, moves=len(rows), needs_timers=True)
         )
         timers = {timer.id: timer for timer in opened.book.timers}
+        rules = _Rules()
         for row in rows:
             timer = timers.get(row["id"])
             # An earlier timer of the same pass may have moved the token, and with it taken this one away.
             if timer is not None and not timer.is_deleted:
-                self._apply(row["id"], lambda timer=timer: fire_timer(opened.book, timer))  # type: ignore[misc]
-        settle(opened.book)
+                rules.apply(row["id"], lambda timer=timer: fire_timer(opened.book, timer))  # type: ignore[misc]
+        rules.settle(opened.book)
         await write_back(session, opened)
-        self.timers_fired += len(rows)
         return len(rows), opened
 
     async def _wake(self, session: Session) -> tuple[int, OpenBook | None]:
@@ -217,12 +247,12 @@ class Sweep:
             tasks={row["task_id"] for row in rows}, token_ids={row["lock_id"] for row in rows} - {None}
         )
         opened = await self._shelf.open(session, wanted)
+        rules = _Rules()
         for row in rows:
             task = opened.book.tasks[row["task_id"]]
-            self._apply(task.id, lambda task=task: wake(opened.book, task))  # type: ignore[misc]
-        settle(opened.book)
+            rules.apply(task.id, lambda task=task: wake(opened.book, task))  # type: ignore[misc]
+        rules.settle(opened.book)
         await write_back(session, opened)
-        self.waits_ended += len(rows)
         return len(rows), opened
 
     async def _expire_questions(self, session: Session) -> tuple[int, OpenBook | None]:
@@ -243,16 +273,10 @@ class Sweep:
         )
         wanted.supervision.questions = {row["question_id"] for row in rows} - {None}
         opened = await self._shelf.open(session, wanted)
+        rules = _Rules()
         for row in rows:
             task = opened.book.tasks[row["task_id"]]
-            self._apply(task.id, lambda task=task: expire(opened.book, task))  # type: ignore[misc]
-        settle(opened.book)
+            rules.apply(task.id, lambda task=task: expire(opened.book, task))  # type: ignore[misc]
+        rules.settle(opened.book)
         await write_back(session, opened)
-        self.tasks_expired += len(rows)
         return len(rows), opened
-
-    def _apply(self, culprit: int, rule: Callable[[], object]) -> None:
-        try:
-            rule()
-        except Exception as error:  # the boundary between one task and the others of its batch
-            raise _Fault(culprit, error) from error

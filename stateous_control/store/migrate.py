@@ -6,15 +6,19 @@ It never goes backwards; a schema that is newer than the program is refused with
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import dataclass
 from importlib import resources
 from typing import Final
 
+from stateous_control.logs import logger
 from stateous_control.store.failures import StartRefused
-from stateous_control.store.pool import Pool, Session
+from stateous_control.store.pool import LockedOut, Pool, Session
 
 LOCK: Final = 7_283_914_460_125_331
+LOCK_WAIT_S: Final = 2
+WAIT_S: Final = 1.0
 LOG_GUARDS: Final = frozenset({"task_log_keeps_rows", "task_log_keeps_all"})
 """The triggers that keep the log of tasks append-only, against its owner too (S1-103 … S1-105)."""
 
@@ -23,6 +27,9 @@ _LEDGER: Final = (
     "CREATE TABLE IF NOT EXISTS schema_versions "
     "(version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())"
 )
+
+
+log = logger()
 
 
 @dataclass(frozen=True)
@@ -93,7 +100,13 @@ async def _version(session: Session) -> int:
 
 
 async def _apply_missing(pool: Pool, migration: Migration) -> bool:
-    return await pool.run(lambda session: _apply(session, migration))
+    """Apply a file unless it was. A table that is held is waited for, but not with everybody else in line behind us."""
+    while True:
+        try:
+            return await pool.run(lambda session: _apply(session, migration))
+        except LockedOut:
+            log.warning("migration.waits", name=migration.name, seconds=WAIT_S)
+            await asyncio.sleep(WAIT_S)
 
 
 async def _apply(session: Session, migration: Migration) -> bool:
@@ -101,6 +114,7 @@ async def _apply(session: Session, migration: Migration) -> bool:
     # The lock is waited for as long as another's migration takes; its end, not a limit, is what we need.
     await session.execute("SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")
     await session.fetch("SELECT pg_advisory_xact_lock($1)", LOCK)
+    await session.execute(f"SET LOCAL lock_timeout = '{LOCK_WAIT_S}s'")
     if await _version(session) >= migration.version:
         return False
     rows = await session.fetch("SELECT current_setting('server_version_num')::int AS number")

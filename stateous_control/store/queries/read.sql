@@ -20,7 +20,7 @@ SELECT k.id, k.name, k.state, k.status, k.visit, k.context, k.entered_at, k.pare
   (k.status = 'paused' AND EXISTS (SELECT 1 FROM tasks t JOIN tokens m ON m.id = t.token_id
     WHERE t.current_state = 'running' AND (m.id = k.id OR m.current_root = k.id))) AS is_pausing
 FROM tokens k WHERE k.graph IS NOT NULL AND ($1::text IS NULL OR k.status = $1) AND ($2::text IS NULL OR k.parent = $2)
-  AND ($5::text[] IS NULL OR k.owner COLLATE "C" = ANY ($5)) AND ($4::bigint IS NULL OR k.id < $4)
+  AND ($5::text[] IS NULL OR k.owner COLLATE "C" = ANY ($5)) AND k.id < coalesce($4::bigint, 9223372036854775807)
 ORDER BY k.id DESC LIMIT $3;
 
 -- name: count_tokens

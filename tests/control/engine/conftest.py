@@ -21,6 +21,7 @@ TABLES = [
     "questions",
     "waits",
     "start_keys",
+    "token_start_keys",
     "signals",
     "history",
     "memory",

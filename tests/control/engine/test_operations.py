@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import pytest
 from control.engine.planes import DOCUMENT, ask, graph, held_by_another, ids, plane, queue, sql
@@ -271,6 +271,28 @@ async def test_a_slow_look_at_the_head_of_the_queue_is_not_repeated_at_every_cla
         later = await one.claim(ask("coding", max=4))
         last = await one.claim(ask("coding"))
     assert [grant.task for grant in (*first, *later, *last)] == list(range(1, 11))
+
+
+async def test_a_queue_that_was_empty_at_the_last_whole_look_is_walked_once_and_no_more(
+    database: str, monkeypatch
+) -> None:
+    """BH-012: the first look that finds something says where the next ones begin."""
+    from stateous_control.engine import granting
+
+    monkeypatch.setattr(granting, "SLOW_LOOK_S", -1.0)
+    monkeypatch.setattr(granting, "WHOLE_LOOK_EVERY_S", 3600.0)
+    async with plane(database) as one:
+        assert await one.claim(ask("coding")) == []
+        await queue(database, 3)
+        assert ids(await one.claim(ask("coding"))) == [1]
+        (desk,) = one._claims._desks.values()
+        assert desk._granting._heads == {("default", "coding"): await head_of(database)}
+        assert ids(await one.claim(ask("coding", max=2))) == [2, 3]
+
+
+async def head_of(url: str) -> datetime:
+    """When the first of three queued tasks became ready; the second is a microsecond younger."""
+    return await ready_at(url, 2) - timedelta(microseconds=1)
 
 
 @pytest.mark.parametrize("is_elsewhere", [False, True])

@@ -117,6 +117,30 @@ async def test_an_older_database_is_upgraded_with_what_is_in_it(
     print(f"upgraded {count:,} tasks; the longest wait of a worker's write was {longest_s:.2f} s")
 
 
+async def test_a_migration_that_waits_for_a_table_lets_workers_write_meanwhile(
+    empty_database: str, monkeypatch
+) -> None:
+    """BH-050: somebody reads a table for long; who stands in line behind the migration stands there for two seconds."""
+    newest = migrate.migrations()
+    pool = Pool(empty_database)
+    assert await migrate._apply_missing(pool, newest[0])
+    reader, writer = [await asyncpg.connect(empty_database) for _ in range(2)]
+    await reader.execute("BEGIN; SELECT count(*) FROM tasks")
+    refused = asyncio.Event()
+    monkeypatch.setattr(migrate.log, "warning", lambda *_, **__: refused.set())
+    monkeypatch.setattr(migrate, "WAIT_S", 0.2)
+    running = asyncio.create_task(migrate.migrate(pool))
+    async with asyncio.timeout(30):
+        await refused.wait()
+        await writer.execute("UPDATE tasks SET attempt = 1")
+    assert not running.done()
+    await reader.execute("ROLLBACK")
+    assert await asyncio.wait_for(running, 30) == [migration.name for migration in newest[1:]]
+    for connection in (reader, writer):
+        await connection.close()
+    await pool.close()
+
+
 async def test_a_log_without_its_guards_is_no_schema_of_ours(database: str) -> None:
     """S1-105."""
     await fetch(database, "DROP TRIGGER task_log_keeps_all ON task_log")
