@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import BIN, AgentProgram, ControlPlaneClient, wait_for
+from control.databases import fresh
+from programs import BIN, AgentProgram, ControlPlaneClient, ControlPlaneProgram, wait_for
 from stateous_contract.limits import BATCH_BYTES_MAX
 
 from journeys import folders
@@ -22,6 +24,17 @@ pytestmark = pytest.mark.slow
 DEAD = Identity("box-1", "dead")
 UNKNOWN, TORN = 999_999_998, 999_999_999
 TOLD = {"report.refused", "outbox.set_aside"}
+
+
+@pytest.fixture
+def patient_url(postgres: str, migrated_template: str) -> Iterator[str]:
+    """A control plane whose leases outlast the claim of thousands."""
+    times = ["--lease", "900", "--heartbeat", "1", "--sweep", "0.2", "--retry-delay", "0.1"]
+    with (
+        fresh(postgres, migrated_template) as database,
+        ControlPlaneProgram(folders.WORKFLOW, *times, "--database", database) as program,
+    ):
+        yield program.url
 
 
 def claimed(plane: ControlPlaneClient, count: int) -> dict[str, int]:
@@ -44,10 +57,15 @@ def report(number: int, task: int, **payload: Any) -> Envelope:
 
 @pytest.mark.parametrize("count", [100, pytest.param(5_000, marks=pytest.mark.prove)])
 def test_good_outcomes_behind_bad_ones_arrive_and_each_bad_one_is_told_once(
-    count: int, box: Path, plane_url: str, plane: ControlPlaneClient
+    count: int, box: Path, patient_url: str
 ) -> None:
     """BH-032: refused (422), too large (413), of an unknown task (404), half-written; then the good ones."""
-    folder, state = folders.make(box, plane_url), box.parent / f"{box.name}-state"
+    with ControlPlaneClient(patient_url) as plane:
+        judge(count, box, patient_url, plane)
+
+
+def judge(count: int, box: Path, url: str, plane: ControlPlaneClient) -> None:
+    folder, state = folders.make(box, url), box.parent / f"{box.name}-state"
     good = [f"good-{count}-{number}" for number in range(count)]
     refused, large = f"refused-{count}", f"large-{count}"
     for token in [refused, large, *good]:
@@ -64,7 +82,7 @@ def test_good_outcomes_behind_bad_ones_arrive_and_each_bad_one_is_told_once(
         Batch(messages=[*bad, *(report(n, tasks[token], size=1) for n, token in enumerate(good, 5))])
     )
     outbox.close()
-    with AgentProgram(folder, plane_url) as agent:
+    with AgentProgram(folder, url, "--tasks", "50") as agent:
         for token in [*good, refused, large]:
             plane.until(token, status="completed", within_s=120)
         asking = [BIN / "stateous-supervisor", "status", folder, "--state-dir", state, "--json"]
