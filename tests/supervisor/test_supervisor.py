@@ -227,3 +227,29 @@ def test_a_fault_of_ours_in_one_loop_is_told_and_the_loop_goes_on() -> None:
             await until(lambda: completed(world) == 2)
 
     simulate(main)
+
+
+def asked_for(world: World) -> list[tuple[list[str], Any]]:
+    return [(heard.body["states"], heard.body.get("routines")) for heard in world.heard("/tasks/claim")]
+
+
+@pytest.mark.parametrize("checksum", ["sha256:older", None], ids=["another contract", "no contract"])
+def test_routines_without_a_graph_are_claimed_whatever_the_contract_says(checksum: str | None) -> None:
+    async def main(world: World) -> None:
+        async with world.agent({"@reports.publish": lambda _: DONE}, checksum=checksum):
+            await until(lambda: world.heard("/tasks/claim"), 10.0)
+
+            assert asked_for(world)[0] == ([], {"reports.publish": [1]})
+            assert len(world.lines.of("contract.differs")) == (checksum is not None)
+
+    simulate(main, features=("wait", "batch", "release", "routines"))
+
+
+def test_routines_are_not_claimed_where_the_control_plane_has_none() -> None:
+    async def main(world: World) -> None:
+        async with world.agent({"@reports.publish": lambda _: DONE, "plain": lambda _: DONE}):
+            await until(lambda: world.heard("/tasks/claim"), 10.0)
+
+            assert asked_for(world)[0] == (["plain"], None)
+
+    simulate(main, features=("wait", "batch", "release"))
