@@ -220,6 +220,8 @@ class Claims:
             if lane.request is None:
                 lane.request = self._make_id()
                 await self._journal.flush()
+                if self._is_stopping:  # then a disk that refuses is not waited for, and the id is not on it
+                    return False
             request = self._request(lane.request, self._identity, room, wait_s)
             lane.sent_at = sent_at = anyio.current_time()
             if lane is self._lead:

@@ -13,7 +13,7 @@ from supervisor.doubles import DONE, World, claims, completed, held, simulate, s
 
 from stateous_supervisor.agent.assignment import Identity
 from stateous_supervisor.agent.control_plane import ControlPlane
-from stateous_supervisor.agent.outbox import Batch, ClaimRow
+from stateous_supervisor.agent.outbox import Batch, ClaimRow, WriteFailed
 from stateous_supervisor.link import frames
 
 BASELINE: tuple[str, ...] = ()
@@ -246,5 +246,23 @@ def test_an_id_of_a_process_that_died_is_given_up_under_the_name_of_that_process
             await until(lambda: withdrawn(world))
 
             assert withdrawn(world) == [("before", "r-before")]
+
+    simulate(main)
+
+
+def test_an_id_that_a_full_disk_did_not_take_is_not_sent_at_a_stop_a_11() -> None:
+    async def main(world: World) -> None:
+        def refuse(_: Batch) -> None:
+            raise WriteFailed("no space left on device")
+
+        world.outbox.commit = refuse  # type: ignore[method-assign]
+        world.start_tokens(1)
+
+        async with world.agent({"plain": stay}) as agent:
+            await until(lambda: world.lines.of("outbox.failed"))
+            agent.stop.ask("SIGTERM")
+            await agent.over.wait()
+
+            assert claims(world) == []
 
     simulate(main)
