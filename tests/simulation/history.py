@@ -49,6 +49,7 @@ class Process:
     closed_ids: set[str] = field(default_factory=set)
     in_flight: dict[str, tuple[int, dict[str, int]]] = field(default_factory=dict)
     slot_of: set[Key] = field(default_factory=set)
+    state_of: dict[Key, str] = field(default_factory=dict)
     held_since: dict[Key, float] = field(default_factory=dict)
     beat_at: dict[Key, float] = field(default_factory=dict)
     over: set[Key] = field(default_factory=set)

@@ -132,7 +132,7 @@ class Watch:
 
     def _check_limit(self, state: str, asked: int, keys: set[Key]) -> None:
         limit = self.process.limits.get(state)
-        held = [key for key in keys if self._plane.tasks[key[0]].state == state]
+        held = [key for key in keys if self.process.state_of.get(key) == state]  # as the grant said
         if limit is not None and asked + len(held) > limit:
             self.blame("A-12", f"{asked} asked for and {len(held)} held of {state}; its limit is {limit}")
 
@@ -239,6 +239,7 @@ class Watch:
             assert key is not None
             process.held_since[key] = self._history.now()
             process.slot_of.add(key)
+            process.state_of[key] = keys["state"]
         elif event in ("task.finished", "lease.lost") and key is not None:
             process.slot_of.discard(key)
             process.over.add(key)
