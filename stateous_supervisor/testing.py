@@ -58,7 +58,7 @@ class Outcome:
     """What a routine did, and what its agent would report.
 
     Args:
-        kind: ``event``, ``waiting`` (it returned None), ``failed``, ``parked`` (it waits for an answer), or ``lost``
+        kind: ``event``, ``waiting`` (it returned None), ``failed``, ``parked`` (it waits), or ``lost``
             (nothing is reported).
         event: the name of the returned event.
         payload: the event's payload as plain JSON values, as the control plane gets it.
@@ -91,7 +91,7 @@ class Outcome:
     @property
     def question(self) -> Question | None:
         """The question that a parked routine waits for."""
-        return self.questions[-1] if self.kind == "parked" else None
+        return self.questions[-1] if self.kind == "parked" and self.questions else None
 
     @property
     def waiting(self) -> bool:
@@ -196,7 +196,9 @@ class _Port:
         if kind == "checkpoint":
             passed = read(body)
             self.steps[f"{passed['step']}#{passed['occurrence']}"] = passed["value"]
-        return reply(kind, body)
+        made = reply(kind, body)
+        self.is_parked = self.is_parked or made.is_parked
+        return made
 
     def _ask(self, body: dict[str, Any]) -> Reply:
         body.pop("locked_decisions")

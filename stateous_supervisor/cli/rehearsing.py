@@ -89,6 +89,7 @@ class _Shown:
         self.memory: dict[str, Any] = {}
         self.steps: dict[str, Any] = {}
         self.question: dict[str, Any] | None = None
+        self.wait: dict[str, Any] | None = None
         self._is_quiet = is_quiet
 
     def __call__(self, message: frames.ToAgent) -> None:
@@ -115,6 +116,9 @@ class _Shown:
             point = f"{body['step']}#{body['occurrence']}"
             self.steps[point] = body["value"]
             self._line("step", f"{point} = {_json(body['value'])}")
+        elif kind == "park":
+            self.wait = body["wait"]
+            self._line("wait", f"{body['step']}#{body['occurrence']} {_json(self.wait)}")
         elif kind == "ask":
             self.question = {name: body[name] for name in body if name != "locked_decisions"}
             self._line("question", f"{body['key']}#{body['occurrence']} {_json(body['data'])}")
@@ -251,7 +255,7 @@ def _document(shown: _Shown, outcome: frames.Outcome) -> dict[str, Any]:
         document[name] = None if raw is None else json.loads(bytes(raw))
     document["schedules"] = json.loads(encode(outcome.schedules or []))
     document |= {"notes": shown.notes, "memory": shown.memory, "error": outcome.error}
-    document |= {"steps": shown.steps, "question": shown.question}
+    document |= {"steps": shown.steps, "question": shown.question, "wait": shown.wait}
     return {**document, "duration_s": round(outcome.duration_s, 4)}
 
 
@@ -263,7 +267,7 @@ def _show_outcome(document: dict[str, Any]) -> None:
         print(f"timer    {timer['event']}{payload} after {timer['after']}")
     payload = "" if document["payload"] is None else f" {_json(document['payload'])}"
     told = {"event": f"event {document['event']}{payload}", "waiting": "waiting for an event from outside"}
-    told["parked"] = "parked until the question is answered"
+    told["parked"] = f"parked until {'its wait is over' if document['wait'] else 'the question is answered'}"
     text = told.get(document["outcome"]) or f"failed: {document['error']}"
     print(f"outcome  {text}")
 

@@ -64,11 +64,13 @@ def entry(name: str, payload: str | None = None, error: str | None = None) -> En
 
 
 def reply(call: str, body: bytes) -> Reply:
-    """Return what stands in for a control plane's answer to a durable call: steps are passed, questions park."""
+    """Return what stands in for a control plane's answer to a durable call: steps pass, questions and waits park."""
     if call == "checkpoint":
         return Reply(200, bytes(msgspec.json.decode(body, type=dict[str, Raw])["value"]))
     if call == "ask":
         return Reply(201, asked(1, None), is_parked=True)
+    if call == "park":
+        return Reply(200, b'{"status":"parked","generation":1}', is_parked=True)
     if call == "pause":
         return Reply(200, b'{"status":"ready"}')
     return Reply(501, encode({"code": FEATURE_MISSING, "error": f"there is no control plane for {call!r}"}))

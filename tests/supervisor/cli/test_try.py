@@ -57,6 +57,8 @@ async def checking(ctx: TicketContext) -> None:
     if ctx["title"] == "ask":
         size = await ctx.step("measure", lambda: [ctx["size"]])
         await ctx.ask("go", {"size": size}, choices=["yes", "no"])
+    if ctx["title"] == "sleep":
+        await ctx.sleep_for("nap", "1m")
     ctx.note(f"{came.name} {came.payload} {came.error}")
 """
 DYING = """
@@ -138,6 +140,17 @@ def test_a_routine_that_asks_shows_its_steps_and_its_question(folder: Path) -> N
         ["yes", "no"],
     )
     assert done.returncode == 0
+
+
+def test_a_routine_that_sleeps_shows_what_it_waits_for(folder: Path) -> None:
+    done = attempt(folder, "checking", "--context", '{"title": "sleep"}')
+    told = json.loads(attempt(folder, "checking", "--context", '{"title": "sleep"}', "--json").stdout)
+
+    assert done.stdout.splitlines() == [
+        'wait     nap#1 {"kind": "sleep", "for_s": 60.0}',
+        "outcome  parked until its wait is over",
+    ]
+    assert (told["outcome"], told["wait"]) == ("parked", {"kind": "sleep", "for_s": 60.0})
 
 
 def test_a_routine_that_kills_its_process_hurts_nobody(folder: Path) -> None:
