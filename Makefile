@@ -41,6 +41,7 @@ simulate: $(READY) ## Simulate HOURS=… of an agent's life among faults, or exa
 
 bench: $(READY) ## Measure speed on this machine, beside the published package where it can be installed
 	@$(BIN)/python benchmarks/peer.py
+	@$(BIN)/python benchmarks/durable_peers.py
 	@exec $(BIN)/python benchmarks/bench.py all
 
 $(READY): pyproject.toml

