@@ -186,6 +186,7 @@ def test_a_bad_reload_leaves_the_old_one_and_says_why_everywhere_a_45(
         wait_for(lambda: managed.completed == 1)
 
         assert said in managed.status()["reload_error"]
+        wait_for(lambda: managed.events("reload.refused"))  # its lines are gathered before they are written
 
     assert reloaded.returncode == Exit.CONFIG
     assert said in reloaded.stderr
