@@ -15,6 +15,7 @@ import typer
 
 from stateous_control.cli import (
     compiling,
+    forgetting,
     keys,
     questions,
     routines,
@@ -43,6 +44,7 @@ app = typer.Typer(
 )
 app.command()(serving.serve)
 app.command()(serving.migrate)
+app.command()(forgetting.retention)
 app.command("compile")(compiling.compile_)
 tokens.app.command()(starting.start_many)
 app.add_typer(tokens.app, name="token")

@@ -38,6 +38,22 @@ TaskTtl = Annotated[
         metavar="TIME", help="How long a task may live before it expires, such as 30d. Default: for ever."
     ),
 ]
+Lease = Annotated[float, typer.Option(help="Seconds that a claimed task is held without a heartbeat.")]
+Heartbeat = Annotated[float, typer.Option(help="Seconds between heartbeats of a supervisor.")]
+Sweep = Annotated[float, typer.Option(help="Seconds between looks for what has come due.")]
+RetryDelay = Annotated[float, typer.Option(help="Seconds before the first retry; later ones wait longer.")]
+KeepTokens = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="How long tokens are kept after their end. Default: for ever."),
+]
+KeepRoutines = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="How long routines without a token are kept. Default: for ever."),
+]
+KeepLogs = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="How long logs of tasks that are gone are kept. Default: for ever."),
+]
 Data = Annotated[
     Path | None,
     typer.Option(

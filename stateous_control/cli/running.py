@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import uvloop
 
 from stateous_control.cli.exits import Exit, Failure
+from stateous_control.engine.chores import FOR_EVER
 from stateous_control.engine.operations import ControlPlane
+from stateous_control.engine.retention import Windows
 from stateous_control.engine.telling import Deliver
 from stateous_control.http.server import serve, url_of
 from stateous_control.http.tls import Certificates
@@ -56,6 +58,7 @@ class Settings:
     certificates: Certificates | None = None
     on_question: Deliver | None = None
     task_ttl_s: float | None = None
+    windows: Windows = FOR_EVER
 
 
 def run(work: Callable[[], Awaitable[Result]]) -> Result:
@@ -119,6 +122,7 @@ async def serve_until_stopped(
             version=settings.version,
             on_question=settings.on_question,
             task_ttl_s=settings.task_ttl_s,
+            windows=settings.windows,
         ) as plane:
             _tell_exposure(settings, is_keyed=plane.keyring.is_on)
             here = url_of(listener, is_secure=settings.certificates is not None)

@@ -13,7 +13,23 @@ import typer
 
 from stateous_control.cli import databases
 from stateous_control.cli.exits import Exit, Failure
-from stateous_control.cli.options import AsJson, Data, Database, DatabaseFile, OnQuestion, SecretFile, TaskTtl
+from stateous_control.cli.forgetting import duration_s, windows
+from stateous_control.cli.options import (
+    AsJson,
+    Data,
+    Database,
+    DatabaseFile,
+    Heartbeat,
+    KeepLogs,
+    KeepRoutines,
+    KeepTokens,
+    Lease,
+    OnQuestion,
+    RetryDelay,
+    SecretFile,
+    Sweep,
+    TaskTtl,
+)
 from stateous_control.cli.screen import clean, document, say
 
 if TYPE_CHECKING:
@@ -33,14 +49,10 @@ def serve(
     migrate_: Annotated[
         bool, typer.Option("--migrate/--no-migrate", help="Bring an old schema up to date first.")
     ] = True,
-    lease: Annotated[
-        float, typer.Option(help="Seconds that a claimed task is held without a heartbeat.")
-    ] = 120.0,
-    heartbeat: Annotated[float, typer.Option(help="Seconds between heartbeats of a supervisor.")] = 30.0,
-    sweep: Annotated[float, typer.Option(help="Seconds between looks for what has come due.")] = 1.0,
-    retry_delay: Annotated[
-        float, typer.Option(help="Seconds before the first retry; later ones wait longer.")
-    ] = 1.0,
+    lease: Lease = 120.0,
+    heartbeat: Heartbeat = 30.0,
+    sweep: Sweep = 1.0,
+    retry_delay: RetryDelay = 1.0,
     allow_host: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A host name that a proxy in front uses.")
     ] = None,
@@ -51,6 +63,9 @@ def serve(
     on_question: OnQuestion = None,
     on_question_secret_file: SecretFile = None,
     task_ttl: TaskTtl = None,
+    keep_tokens: KeepTokens = None,
+    keep_routines: KeepRoutines = None,
+    keep_logs: KeepLogs = None,
 ) -> int:
     """Serve a workflow until SIGTERM or Ctrl-C. Without a database it brings its own PostgreSQL."""
     _check_times(lease, heartbeat, sweep, retry_delay)
@@ -74,7 +89,8 @@ def serve(
         is_loopback=is_loopback,
         certificates=certificates,
         on_question=_teller(on_question, on_question_secret_file),
-        task_ttl_s=_ttl_s(task_ttl),
+        task_ttl_s=duration_s("--task-ttl", task_ttl),
+        windows=windows(keep_tokens, keep_routines, keep_logs),
     )
     with listener, databases.opened(url, databases.data_folder(data, os.environ)) as (used, embedded):
         is_orderly = running.run(
@@ -124,17 +140,6 @@ def _teller(target: str | None, secret_file: Path | None) -> Deliver | None:
     from stateous_control.cli.telling import teller
 
     return None if target is None else teller(target, secret_file)
-
-
-def _ttl_s(text: str | None) -> float | None:
-    from stateous_control.graph.reading import duration_s
-
-    if text is None:
-        return None
-    seconds = duration_s(text)
-    if seconds is None:
-        raise Failure(Exit.USAGE, f"--task-ttl is {text!r}; it must be a number and s, m, h or d, as in 30d")
-    return float(seconds)
 
 
 def _certificates(chain: Path | None, key: Path | None) -> Certificates | None:

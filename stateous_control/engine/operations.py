@@ -34,6 +34,7 @@ from stateous_contract.messages import (
 
 from stateous_control.engine import changes, heartbeats, passing, starting
 from stateous_control.engine.attendance import Attendance
+from stateous_control.engine.chores import FOR_EVER
 from stateous_control.engine.claims import Claims
 from stateous_control.engine.cursors import read_cursor, write_cursor
 from stateous_control.engine.gathering import Answer, Gathering, Operation
@@ -43,6 +44,7 @@ from stateous_control.engine.lifecycle import Loops
 from stateous_control.engine.notices import Notices
 from stateous_control.engine.people import TaskView
 from stateous_control.engine.record import settle_graph
+from stateous_control.engine.retention import Windows
 from stateous_control.engine.supervision import Supervision
 from stateous_control.engine.sweep import Sweep, live_s
 from stateous_control.engine.telling import Deliver, Telling
@@ -87,7 +89,7 @@ class ControlPlane:
         connections_max: connections to the database, the listener's own not counted.
         statement_cache: False behind a pooler that does not keep prepared statements (also found out by itself).
         version: of this program, for `/health`. task_ttl_s: how long a task may live, None for ever.
-        on_question: tells people outside of an open question; None tells nobody.
+        on_question: tells people outside of an open question; None tells nobody. windows: how long ends are kept.
     """
 
     _access: Access = OPEN
@@ -107,6 +109,7 @@ class ControlPlane:
         version: str | None = None,
         task_ttl_s: float | None = None,
         on_question: Deliver | None = None,
+        windows: Windows = FOR_EVER,
     ) -> None:
         self.plane = secrets.token_hex(8)
         self._graph = graph
@@ -130,10 +133,7 @@ class ControlPlane:
             self._shelf,
             self.plane,
             committed,
-            lease_s=lease_s,
-            heartbeat_s=heartbeat_s,
-            sweep_s=sweep_s,
-        )
+            lease_s=lease_s, heartbeat_s=heartbeat_s, sweep_s=sweep_s, windows=windows)  # fmt: skip
         self._counted = dict.fromkeys(("claims", "grants", "heartbeats", "leases_renewed", "leases_lost"), 0)
 
     async def __aenter__(self) -> Self:

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Final
 
 from stateous_control.engine.chores import Chores
+from stateous_control.engine.retention import Windows
 from stateous_control.logs import logger
 from stateous_control.rules.book import Book
 from stateous_control.rules.expiry import expire
@@ -107,7 +108,7 @@ class Sweep:
 
     Args:
         plane: this control plane's id. committed: is told each book after its commit.
-        lease_s, heartbeat_s, sweep_s: as the control plane's.
+        lease_s, heartbeat_s, sweep_s, windows: as the control plane's.
 
     """
 
@@ -121,6 +122,7 @@ class Sweep:
         lease_s: float,
         heartbeat_s: float,
         sweep_s: float,
+        windows: Windows,
     ) -> None:
         self.seen = Seen()
         self.leases_ended = 0
@@ -135,7 +137,10 @@ class Sweep:
         self._outage_s = max(OUTAGE_S_MIN, OUTAGE_SWEEPS * sweep_s)
         self._grace_s = GRACE_HEARTBEATS * heartbeat_s
         self.chores = Chores(
-            pool, requests_kept_s=max(REQUESTS_KEPT_S_MIN, 10 * lease_s), live_s=live_s(heartbeat_s)
+            pool,
+            requests_kept_s=max(REQUESTS_KEPT_S_MIN, 10 * lease_s),
+            live_s=live_s(heartbeat_s),
+            windows=windows,
         )
         self._left_out: dict[int, float] = {}
 

@@ -88,7 +88,7 @@ async def page_log(pool: Pool, task: int, bounds: Bounds, most: int, before: int
     """Return the newest lines before line `before`, in order, and how many the log has; None: no such task."""
 
     async def read(session: Session) -> Counted | None:
-        if not await session.fetch(statements.place_of_task, task, *bounds):
+        if not await session.fetch(statements.place_of_log, task, *bounds):
             return None
         rows = await session.fetch(statements.page_log, task, before, most, PAGE_BYTES_MAX)
         return Counted(rows[::-1], await _total(session, statements.count_log, task))

@@ -44,6 +44,14 @@ WHERE ($1::text IS NULL OR t.current_state = $1) AND ($2::text IS NULL OR t.toke
 SELECT t.id, t.owner, k.name AS token FROM tasks t JOIN tokens k ON k.id = t.token_id
 WHERE t.id = $1 AND ($2::text[] IS NULL OR t.owner = ANY ($2)) AND ($3::text[] IS NULL OR split_part(t.state, '#', 1) = ANY ($3));
 
+-- name: place_of_log
+-- Whether a task's log is there for the caller, also after the task. $2 owners and $3 states of the caller (NULL: all).
+SELECT t.id FROM tasks t
+WHERE t.id = $1 AND ($2::text[] IS NULL OR t.owner = ANY ($2)) AND ($3::text[] IS NULL OR split_part(t.state, '#', 1) = ANY ($3))
+UNION ALL
+SELECT g.task_id FROM gone_tasks g
+WHERE g.task_id = $1 AND ($2::text[] IS NULL OR g.owner = ANY ($2)) AND ($3::text[] IS NULL OR split_part(g.state, '#', 1) = ANY ($3));
+
 -- name: task_of_question
 -- The task that a question belongs to; it never changes.
 SELECT q.task_id FROM questions q JOIN tasks t ON t.id = q.task_id

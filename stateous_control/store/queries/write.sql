@@ -12,7 +12,8 @@ SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[
 UPDATE tokens k SET state = n.state, status = n.status, visit = n.visit, context = coalesce(n.context, k.context),
   entered_at = n.entered_at, entered_by = n.entered_by, entered_payload = n.entered_payload,
   entered_error = n.entered_error, seq = n.seq, visits = n.visits, events = n.events, paused_at = n.paused_at,
-  late_events = coalesce(n.late_events, k.late_events)
+  late_events = coalesce(n.late_events, k.late_events),
+  ended_at = CASE WHEN n.status IN ('completed', 'failed', 'cancelled') THEN coalesce(k.ended_at, clock_timestamp()) END
 FROM unnest($1::bigint[], $2::text[], $3::text[], $4::int[], $5::text[], $6::timestamptz[], $7::text[], $8::text[],
     $9::text[], $10::bigint[], $11::text[], $12::text[], $13::timestamptz[], $14::int[])
   AS n (id, state, status, visit, context, entered_at, entered_by, entered_payload, entered_error, seq, visits, events,

@@ -185,3 +185,22 @@ def test_ctrl_c_in_a_terminal_stops_the_server_in_order(data: Path) -> None:
     _, err = process.communicate(timeout=10)
     assert process.returncode == 0
     assert "error" not in err.replace("uvicorn.error", "")
+
+
+def test_retention_forgets_beside_a_control_plane_that_runs(data: Path) -> None:
+    """S2-43, S2-45: from the command line, and nothing that lives."""
+    with serving("--data", str(data)) as (_process, url):
+        httpx.post(f"{url}/tokens", json={"token": "over", "context": {"path": "plain"}})
+        httpx.post(f"{url}/tokens/over/cancel")
+        until(lambda: "1 tokens" in retained(data), within_s=20)
+        assert httpx.get(f"{url}/tokens/over").status_code == 404
+        assert answers(url)
+    nothing = stateous("retention", "--data", str(data))
+    assert (nothing.returncode, "--keep-tokens" in nothing.stderr) == (64, True)
+    assert stateous("retention", "--data", str(data), "--keep-logs", "soon").returncode == 64
+
+
+def retained(data: Path) -> str:
+    done = stateous("retention", "--data", str(data), "--keep-tokens", "1s", "--keep-logs", "1s")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
