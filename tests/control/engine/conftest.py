@@ -21,6 +21,7 @@ TABLES = [
     "questions",
     "waits",
     "start_keys",
+    "gone_tasks",
     "signals",
     "history",
     "memory",
@@ -58,7 +59,7 @@ def database(engine_database: str) -> Iterator[str]:
         f"DO $$ BEGIN IF (SELECT count(*) FROM tokens) > 500 THEN TRUNCATE {', '.join(TABLES)}; END IF; END $$; "
         + "; ".join(f"DELETE FROM {table}" for table in TABLES)
         + LOCKED
-        + "; UPDATE settings SET graph = NULL, seen_at = now(), no_sweep_before = '-infinity'; DELETE FROM graphs"
+        + "; UPDATE settings SET graph = NULL, log_kept_s = NULL, seen_at = now(), no_sweep_before = '-infinity'; DELETE FROM graphs"
         + "; ALTER SEQUENCE task_ids RESTART; ALTER SEQUENCE token_ids RESTART",
     )
 
