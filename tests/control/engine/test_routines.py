@@ -329,10 +329,11 @@ async def rounds(database: str, count: int) -> None:
 
 async def test_no_result_is_missed(database: str) -> None:
     """DX-02, in short."""
-    await rounds(database, 20)
+    await rounds(database, 6)
 
 
 @pytest.mark.prove
+@pytest.mark.timeout(1800)
 async def test_no_result_is_missed_in_a_thousand_rounds(database: str) -> None:
     """DX-02."""
     await rounds(database, 1000)
