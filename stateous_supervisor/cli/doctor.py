@@ -237,7 +237,8 @@ async def _ask(settings: config.Config, has_key: bool) -> PlaneFacts | None:
 
 
 def _checksum(folder: Path) -> str | None:
+    """Return what the contract was made for: empty where it does not say, None where there is no contract."""
     try:
         return folders.checksum_of(folder)
     except Fault:
-        return None
+        return ""

@@ -138,7 +138,8 @@ CASES: list[tuple[str, str, str, dict[str, Any], str]] = [
         {"checksum": "sha256:" + "b" * 64},
         "aaaaaaaaaaaa, the control plane serves bbb",
     ),
-    ("fail", "contract", "plane", {"folder_checksum": None}, "no checksum"),
+    ("fail", "contract", "plane", {"folder_checksum": ""}, "no checksum"),
+    ("ok", "contract", "plane", {"folder_checksum": None}, "routines without a graph need none"),
     (
         "fail",
         "contract",
