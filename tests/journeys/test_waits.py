@@ -93,7 +93,7 @@ KINDS = {"sleep": None, "signal": 5, "timeout": False, "result": "late", "any": 
 LATER = '@routine("later")\ndef later(ctx, given):\n    return ctx.wait_for_signal("late") and "late"\n'
 
 
-@pytest.mark.parametrize("kind", ["plain", "loop"])
+@pytest.mark.parametrize("kind", ["plain", pytest.param("loop", marks=pytest.mark.prove)])
 def test_every_kind_of_park_goes_on_on_another_box_with_nothing_but_the_rows(
     kind: str, box: Path, plane_url: str, plane: ControlPlaneClient
 ) -> None:
@@ -136,7 +136,8 @@ return given
 """
 
 
-@pytest.mark.parametrize("count", [4, pytest.param(50, marks=pytest.mark.prove)])
+@pytest.mark.prove
+@pytest.mark.parametrize("count", [50])
 def test_suspensions_use_no_attempts_dx_01(
     count: int, box: Path, plane_url: str, plane: ControlPlaneClient
 ) -> None:
