@@ -348,3 +348,24 @@ async def test_an_input_of_a_mebibyte_goes_through(database: str) -> None:
         (grant,) = await waiting
         assert isinstance(grant.input, Raw)
         assert len(bytes(grant.input)) == 1_000_002
+
+
+async def test_a_listener_that_was_killed_costs_a_look_and_nothing_else(database: str) -> None:
+    """DX-24: with the connection that listens gone, a claim at another control plane still gets the work."""
+    listening = "SELECT pg_terminate_backend(pid) AS is_over FROM pg_stat_activity WHERE datname = current_database() AND query ILIKE 'LISTEN%'"
+    async with plane(database) as one, plane(database) as two:
+        waiting = asyncio.create_task(two.claim(claim_of(routines={"publish": [1]}, wait=20.0, max=1)))
+        await until_listening(database, listening)
+        task = await start(one)
+        assert [grant.task for grant in await waiting] == [task]
+
+
+async def until_listening(database: str, listening: str) -> None:
+    """End the connections that listen, once there are two of them."""
+    seen = listening.replace("pg_terminate_backend(pid) AS is_over", "pid")
+    for _ in range(2_000):
+        if len(await sql(database, seen)) >= 2:
+            assert all(row["is_over"] for row in await sql(database, listening))
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("nobody listens")
