@@ -22,7 +22,9 @@ REMEMBERED_MAX: Final = 10_000
 @dataclass(slots=True)
 class _Heard:
     states: tuple[str, ...]
-    version: str | None = None
+    version: str | None
+    since: float
+    at: float
     written_at: float = float("-inf")
     is_news: bool = True
 
@@ -46,16 +48,17 @@ class Attendance:
         """Note a request of a supervisor; a claim tells its states and its version, a beat does not."""
         process = (name, instance or "", scope)
         served = tuple(sorted(set(states)))
+        now = asyncio.get_running_loop().time()
         known = self._heard.get(process)
         if known is None:
             if len(self._heard) >= REMEMBERED_MAX:
                 self._heard.clear()
-            self._heard[process] = _Heard(served, version)
+            self._heard[process] = _Heard(served, version, now, now)
             return
         if (served and served != known.states) or (version is not None and version != known.version):
             known.states, known.version = served or known.states, version or known.version
             known.written_at = float("-inf")
-        known.is_news = True
+        known.is_news, known.at = True, now
 
     async def write(self) -> None:
         """Write who was heard since the last time, each at most once in ten seconds."""
@@ -73,6 +76,8 @@ class Attendance:
             ["\n".join(heard.states) for heard in due.values()],
             [scope for _, _, scope in due],
             [heard.version for heard in due.values()],
+            [now - heard.since for heard in due.values()],
+            [now - heard.at for heard in due.values()],
         )
         await self._pool.run(lambda session: session.fetch(statements.attend, *columns), Mode.BEAT)
         for heard in due.values():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -155,8 +154,7 @@ def history_page(page: Counted) -> HistoryPage:
 
 
 def supervisor_views(rows: list[Row]) -> list[SupervisorView]:
-    """Return supervisors as clients see them; two live processes of one name are marked."""
-    live = Counter((row["name"], row["scope"]) for row in rows if row["is_live"])
+    """Return supervisors as clients see them; two live processes of one name are marked (BH-010)."""
     return [
         SupervisorView(
             name=row["name"],
@@ -166,10 +164,25 @@ def supervisor_views(rows: list[Row]) -> list[SupervisorView]:
             instance=row["instance"] or None,
             version=row["version"],
             is_live=row["is_live"],
-            is_duplicate=row["is_live"] and live[row["name"], row["scope"]] > 1,
+            is_duplicate=any(_are_twins(row, other) for other in rows),
         )
         for row in rows
     ]
+
+
+def _are_twins(one: Row, other: Row) -> bool:
+    """Whether two processes of one name live at one time: each was heard since the other began.
+
+    One that began when the other was heard no more has taken its place, as after a restart.
+    """
+    return (
+        (one["name"], one["scope"]) == (other["name"], other["scope"])
+        and one["instance"] != other["instance"]
+        and one["is_live"]
+        and other["is_live"]
+        and one["last_seen"] > other["first_seen"]
+        and other["last_seen"] > one["first_seen"]
+    )
 
 
 def queue_view(row: Row) -> QueueView:

@@ -34,7 +34,7 @@ SELECT h.seq, h.at, h.kind, h.data FROM history h WHERE h.token_id = $1 AND h.se
 
 -- name: list_supervisors
 -- Every supervisor heard of, with the leases it holds. $1: seconds after which one counts as away, $2 owners.
-SELECT s.name, s.instance, s.scope, s.version, s.states, s.last_seen,
+SELECT s.name, s.instance, s.scope, s.version, s.states, s.first_seen, s.last_seen,
   s.last_seen > clock_timestamp() - $1::float8 * interval '1 second' AS is_live,
   coalesce(sum(h.running), 0)::bigint AS running
 FROM supervisors s LEFT JOIN (

@@ -78,12 +78,14 @@ WITH requests AS (
 DELETE FROM supervisors WHERE last_seen < clock_timestamp() - interval '7 days';
 
 -- name: attend
--- Note when supervisors were last heard, what they serve, and their version.
-INSERT INTO supervisors (name, instance, states, scope, version, last_seen)
-SELECT a.name, a.instance, string_to_array(a.states, chr(10)), a.scope, a.version, clock_timestamp()
-FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[]) AS a (name, instance, states, scope, version)
+-- Note when supervisors were first and last heard ($6, $7 seconds ago), what they serve, and their version.
+INSERT INTO supervisors (name, instance, states, scope, version, first_seen, last_seen)
+SELECT a.name, a.instance, string_to_array(a.states, chr(10)), a.scope, a.version,
+  clock_timestamp() - a.first_s * interval '1 second', clock_timestamp() - a.last_s * interval '1 second'
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::float8[])
+  AS a (name, instance, states, scope, version, first_s, last_s)
 ORDER BY a.name, a.instance, a.scope
-ON CONFLICT (name, instance, scope) DO UPDATE SET last_seen = excluded.last_seen,
+ON CONFLICT (name, instance, scope) DO UPDATE SET last_seen = greatest(supervisors.last_seen, excluded.last_seen),
   version = coalesce(excluded.version, supervisors.version),
   states = CASE WHEN excluded.states = '{}' THEN supervisors.states ELSE excluded.states END;
 

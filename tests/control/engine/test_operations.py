@@ -112,6 +112,8 @@ async def test_supervisors_are_listed_with_what_they_hold_and_twins_are_marked(d
         await one.claim(ask("coding", instance="i2"))
         await one.heartbeat(HeartbeatRequest(supervisor="old", tasks=[1]))
         await one._attendance.write()
+        await one.claim(ask("coding", "testing", instance="i1"), version="news are written at once")
+        await one._attendance.write()
         await sql(database, "UPDATE supervisors SET last_seen = now() - interval '1 day' WHERE name = 'old'")
         views = await one.supervisors()
     rows = [(v.name, v.instance, v.running, v.states, v.is_live, v.is_duplicate) for v in views]
@@ -119,6 +121,24 @@ async def test_supervisors_are_listed_with_what_they_hold_and_twins_are_marked(d
         ("box", "i1", 2, ["coding", "testing"], True, True),
         ("box", "i2", 1, ["coding"], True, True),
         ("old", None, 0, [], False, False),
+    ]
+
+
+async def test_who_took_the_place_of_one_that_stopped_is_no_twin(database: str) -> None:
+    """BH-010: after a restart the last word of the old process was before the first of the new one."""
+    async with plane(database) as one:
+        for instance in ("i1", "i2", "i3"):
+            await one.claim(ask("coding", instance=instance))
+            if instance == "i2":  # what i1 said last is written when i2 is there already
+                await one._attendance.write()
+            await one.heartbeat(HeartbeatRequest(supervisor="box", instance=instance, tasks=[]))
+        one._attendance._heard["box", "i2", "default"].written_at = float("-inf")
+        await one._attendance.write()
+        views = await one.supervisors()
+    assert [(view.instance, view.is_live, view.is_duplicate) for view in views] == [
+        ("i1", True, False),
+        ("i2", True, False),
+        ("i3", True, False),
     ]
 
 
