@@ -193,7 +193,7 @@ class Client:
                 sentence = (
                     f"{self._url}{path} answered {response.status_code}: the key is missing or not accepted"
                 )
-                raise Denied(sentence, body=body)
+                raise Denied(sentence, status=response.status_code, body=body)
             return Answer(response.status_code, body, is_json, response.headers.get("date", ""))
         finally:
             await response.aclose()

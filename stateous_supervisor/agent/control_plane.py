@@ -29,7 +29,7 @@ from stateous_contract.messages import (
 from stateous_supervisor.agent import calls, reports
 from stateous_supervisor.agent.assignment import Identity
 from stateous_supervisor.agent.client import AGE_MAX_S, Answer, Client
-from stateous_supervisor.agent.faults import Denied, PeerViolation, Refused
+from stateous_supervisor.agent.faults import Denied, PeerViolation, Refused, Unanswered, Unreachable
 
 CALL_S: Final = 30.0
 CLAIM_SLACK_S: Final = 15.0
@@ -136,6 +136,14 @@ class ControlPlane:
         """Return the key that the next call shows."""
         return self._client.key()
 
+    async def _call(
+        self, method: str, path: str, body: bytes | None = None, *, deadline_s: float, bytes_max: int
+    ) -> Answer:
+        try:
+            return await self._client.call(method, path, body, deadline_s=deadline_s, bytes_max=bytes_max)
+        except Denied as denied:
+            raise _denial(denied) from None
+
     def drop(self) -> None:
         """Give up all connections; what is in flight is sent again on new ones (A-33)."""
         self._client.drop()
@@ -146,7 +154,7 @@ class ControlPlane:
         Raises:
             Unanswered, Refused: as every call here.
         """
-        answer = await self._client.call("GET", "/health", deadline_s=CALL_S, bytes_max=ANSWER_BYTES_MAX)
+        answer = await self._call("GET", "/health", deadline_s=CALL_S, bytes_max=ANSWER_BYTES_MAX)
         self.terms = _terms(_read(_health, _accepted(answer)))
         self._client.age_max_s = min(AGE_MAX_S, self.terms.heartbeat_s)
         return self.terms
@@ -157,7 +165,7 @@ class ControlPlane:
         Raises:
             Unanswered, Refused: as every call here.
         """
-        answer = await self._client.call("GET", "/workflow", deadline_s=CALL_S, bytes_max=ANSWER_BYTES_MAX)
+        answer = await self._call("GET", "/workflow", deadline_s=CALL_S, bytes_max=ANSWER_BYTES_MAX)
         try:
             return json.loads(_accepted(answer).body)
         except (ValueError, RecursionError):
@@ -167,7 +175,7 @@ class ControlPlane:
         """Ask for work; an empty list means that there is none."""
         deadline_s = (request.wait or 0.0) + CLAIM_SLACK_S
         try:
-            answer = await self._client.call(
+            answer = await self._call(
                 "POST", "/tasks/claim", _encode(request), deadline_s=deadline_s, bytes_max=CLAIM_BYTES_MAX
             )
         except Denied as denied:
@@ -187,7 +195,7 @@ class ControlPlane:
         if self.terms.is_extended:
             request.instance = identity.instance
             request.attempts = {str(task): attempt for task, attempt in sorted(held)}
-        answer = await self._client.call(
+        answer = await self._call(
             "POST", "/tasks/heartbeat", _encode(request), deadline_s=deadline_s, bytes_max=ANSWER_BYTES_MAX
         )
         return _read(_beat, _accepted(answer))
@@ -196,7 +204,7 @@ class ControlPlane:
         """Deliver many messages in one request (`batch`); each of `bodies` is the JSON of a `TaskMessage`."""
         names = _encode({"supervisor": identity.supervisor, "instance": identity.instance})
         body = names[:-1] + b',"messages":[' + b",".join(bodies) + b"]}"
-        answer = await self._client.call(
+        answer = await self._call(
             "POST", "/tasks/messages", body, deadline_s=CALL_S, bytes_max=RESULTS_BYTES_MAX
         )
         results = _read(_results, _accepted(answer)).results
@@ -221,7 +229,7 @@ class ControlPlane:
     async def ask(self, identity: Identity, kind: str, task: int, body: bytes) -> Result:
         """Make a routine's call as a request of its own (`calls.ROWS`); `body` is what `calls.body_of` made."""
         request = calls.request(kind, task, identity, body)
-        answer = await self._client.call(
+        answer = await self._call(
             request.method, request.path, request.body, deadline_s=CALL_S, bytes_max=CLAIM_BYTES_MAX
         )
         standing = _read(calls.standing, _accepted(answer))
@@ -234,7 +242,7 @@ class ControlPlane:
             raise PeerViolation(f"an answer {answer.status} where 204 is agreed; a proxy may have sent it")
 
     async def _put(self, method: str, path: str, message: msgspec.Struct) -> Answer:
-        answer = await self._client.call(
+        answer = await self._call(
             method, path, _encode(message), deadline_s=CALL_S, bytes_max=ANSWER_BYTES_MAX
         )
         return _accepted(answer)
@@ -255,6 +263,18 @@ def _accepted(answer: Answer) -> Answer:
     if refusal.code in ("not_found", "method_not_allowed"):
         raise PeerViolation(f"an answer {answer.status} {refusal.code}: this path is not served there")
     raise Refused(answer.status, refusal.code, refusal.error[:2_000])
+
+
+def _denial(denied: Denied) -> Unanswered:
+    """Return what a 401 or 403 is: a 403 without a code is a proxy's word on one request (A-37)."""
+    if denied.status != 403:
+        return denied
+    try:
+        _refusal.decode(denied.body)
+    except (msgspec.DecodeError, RecursionError):
+        sentence = "an answer 403 without a code; a proxy may have sent it"
+        return Unreachable(sentence, may_be_ours=True)
+    return denied
 
 
 def _refused_state(denied: Denied) -> Refused | None:

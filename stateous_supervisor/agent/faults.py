@@ -67,11 +67,13 @@ class Denied(Unanswered):
 
     Args:
         sentence: what happened.
+        status: which of the two it is.
         body: what came with it; it may say more.
     """
 
-    def __init__(self, sentence: str, *, body: bytes = b"") -> None:
+    def __init__(self, sentence: str, *, status: int = 401, body: bytes = b"") -> None:
         super().__init__(sentence)
+        self.status = status
         self.body = body
 
 

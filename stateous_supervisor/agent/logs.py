@@ -73,7 +73,7 @@ EVENTS: Final[Mapping[str, Row]] = {
     "key.refused": Row(
         "error",
         ("error", "failures", "next_in_s"),
-        "401 or 403: claims stop, what runs goes on; at the first one and then once a minute",
+        "401, or 403 with a code: claims stop, what runs goes on; at the first one and then once a minute",
     ),
     "key.accepted": Row("info", ("refused_s",), "the control plane accepts the key again"),
     "box.suspended": Row(

@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -24,21 +25,35 @@ from stateous_supervisor.agent.faults import Exit, Fault
 from stateous_supervisor.agent.host import Host, HostEnded, HostUnusable, where
 from stateous_supervisor.agent.host_process import ProcessHosts
 from stateous_supervisor.cli import options
-from stateous_supervisor.host.rehearsal import LEASE_S, TASK, entry, grant_of, reply
+from stateous_supervisor.host.rehearsal import LEASE_S, TASK, entry, grant_of, reply, routine_grant_of
 from stateous_supervisor.link import frames
 
 COMPLETING_S: Final = 30.0
+ROUTINE: Final = "@"
 
+MakeGrant = Callable[[frames.RoutineFacts], Grant]
 Show = Callable[[frames.ToAgent], None]
 
 
 def try_(
     folder_path: options.Folder,
-    state: Annotated[str, typer.Argument(help="The state whose routine is run.", metavar="STATE")],
+    state: Annotated[
+        str,
+        typer.Argument(
+            help="The state whose routine is run, or @ and the name of one without a graph.",
+            metavar="STATE|@NAME",
+        ),
+    ],
     context: Annotated[
         str,
         typer.Option(help="The token's context: JSON, or a file with it (- is stdin).", metavar="JSON|FILE"),
     ] = "{}",
+    given: Annotated[
+        str | None,
+        typer.Option(
+            "--input", help="The input of a routine without a graph: JSON, or a file.", metavar="JSON|FILE"
+        ),
+    ] = None,
     event: Annotated[
         str,
         typer.Option(
@@ -60,17 +75,14 @@ def try_(
     to stderr. Ends with 1 if the outcome is a failure.
     """
     settings = config.load(folder_path, flags={"python": python}, environment=os.environ)
-    grant = grant_of(
-        state=state,
-        context=_completed(settings, json_object(context, "--context")),
-        memory=json_object(memory, "--memory"),
-        entered_by=_event(event),
-        token=token,
-        visit=visit,
-        attempt=attempt,
-    )
+    text = _input(given, state)
+    rest: dict[str, Any] = {"memory": json_object(memory, "--memory"), "attempt": attempt}
+    make: MakeGrant = partial(_grant_of_routine, given=text, **rest)
+    if not state.startswith(ROUTINE):
+        rest |= {"context": json_object(context, "--context"), "entered_by": _event(event)}
+        make = partial(_grant_of_state, settings, token=token, visit=visit, **rest)
     shown = _Shown(is_quiet=as_json)
-    outcome = anyio.run(_rehearse, settings, grant, shown)
+    outcome = anyio.run(_rehearse, settings, state, make, shown)
     document = _document(shown, outcome)
     if as_json:
         print(json.dumps(document, indent=2, ensure_ascii=False))
@@ -79,6 +91,17 @@ def try_(
     if outcome.traceback:
         print(outcome.traceback.rstrip(), file=sys.stderr)
     raise typer.Exit(Exit.ABANDONED if document["outcome"] == "failed" else Exit.DONE)
+
+
+def _grant_of_state(
+    settings: config.Config, facts: frames.RoutineFacts, *, context: dict[str, Any], **rest: Any
+) -> Grant:
+    return grant_of(state=facts.state, context=_completed(settings, context), **rest)
+
+
+def _grant_of_routine(facts: frames.RoutineFacts, **rest: Any) -> Grant:
+    name = facts.state.removeprefix(ROUTINE)
+    return routine_grant_of(routine=name, version=max(facts.versions), **rest)
 
 
 class _Shown:
@@ -128,8 +151,8 @@ class _Shown:
             print(f"{kind:<9}{text}", flush=True)
 
 
-async def _rehearse(settings: config.Config, grant: Grant, show: Show) -> frames.Outcome:
-    """Run the grant's routine in a host and return its outcome; the death of the host is one too."""
+async def _rehearse(settings: config.Config, state: str, make: MakeGrant, show: Show) -> frames.Outcome:
+    """Run a routine in a host and return its outcome; the death of the host is one too."""
     source = ProcessHosts(
         settings.python,
         settings.folder,
@@ -138,8 +161,8 @@ async def _rehearse(settings: config.Config, grant: Grant, show: Show) -> frames
     )
     try:
         async with source.open(1) as host:
-            _check(host, grant.state)
-            own = settings.routines.get(grant.state, config.RoutineSettings())
+            grant = await anyio.to_thread.run_sync(make, _find(host, state))
+            own = settings.routines.get(state, config.RoutineSettings())
             run = frames.Run(
                 grant=Raw(encode(grant)),
                 lease_s=LEASE_S,
@@ -152,7 +175,7 @@ async def _rehearse(settings: config.Config, grant: Grant, show: Show) -> frames
         raise Fault(Exit.CONFIG, unusable.sentence) from None
     except HostEnded as ended:
         error = f"the routine ended its host: {ended.reason}"
-        return frames.Outcome(task=TASK, attempt=grant.attempt, outcome="failed", error=error)
+        return frames.Outcome(task=TASK, attempt=1, outcome="failed", error=error)
 
 
 async def _outcome(host: Host, show: Show) -> frames.Outcome:
@@ -178,21 +201,42 @@ def _answer(call: frames.Call) -> frames.Answer:
     )
 
 
-def _check(host: Host, state: str) -> None:
-    """Refuse a folder with faults and a state without a routine; other broken files are only told."""
+def _find(host: Host, state: str) -> frames.RoutineFacts:
+    """Return the newest routine for a state. A folder with faults is refused, other broken files are only told."""
     if host.faults:
         raise Fault(Exit.CONFIG, "\n".join(host.faults))
-    states = sorted(routine.state for routine in host.routines)
+    mine = [routine for routine in host.routines if routine.state == state]
     broken = [f"{where(file)}: {file.error}" for file in host.broken]
-    if state in states:
+    if mine:
         for sentence in broken:
             print(f"warning: {sentence}", file=sys.stderr)
-        return
+        return max(mine, key=lambda facts: max(facts.versions))
+    what = "routine" if state.startswith(ROUTINE) else "routine for the state"
     if broken:
-        raise Fault(Exit.CONFIG, "\n".join([f"there is no routine for the state '{state}'", *broken]))
-    raise Fault(
-        Exit.USAGE, f"there is no routine for the state '{state}'; there is one for: {', '.join(states)}"
-    )
+        raise Fault(Exit.CONFIG, "\n".join([f"there is no {what} '{state}'", *broken]))
+    states = ", ".join(sorted({routine.state for routine in host.routines}))
+    raise Fault(Exit.USAGE, f"there is no {what} '{state}'; there is one for: {states}")
+
+
+def _input(given: str | None, state: str) -> str | None:
+    """Return the JSON text of a routine's input: what is given, or what is in the file of that name.
+
+    Raises:
+        Fault: it is neither, or it is given for a state (64).
+    """
+    if given is None:
+        return None
+    if not state.startswith(ROUTINE):
+        raise Fault(Exit.USAGE, "'--input' is for routines without a graph (@NAME); a state has '--context'")
+    try:
+        text = sys.stdin.read() if given == "-" else Path(given).read_text("utf-8")
+    except (OSError, ValueError):
+        text = given
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Fault(Exit.USAGE, f"'--input' is neither JSON nor a file with it: {error}") from None
+    return text
 
 
 def json_object(given: str, option: str) -> dict[str, Any]:
@@ -251,7 +295,7 @@ def _completed(settings: config.Config, given: dict[str, Any]) -> dict[str, Any]
 
 def _document(shown: _Shown, outcome: frames.Outcome) -> dict[str, Any]:
     document: dict[str, Any] = {"outcome": outcome.outcome, "event": outcome.event}
-    for name, raw in (("payload", outcome.payload), ("context", outcome.context)):
+    for name, raw in (("payload", outcome.payload), ("context", outcome.context), ("result", outcome.result)):
         document[name] = None if raw is None else json.loads(bytes(raw))
     document["schedules"] = json.loads(encode(outcome.schedules or []))
     document |= {"notes": shown.notes, "memory": shown.memory, "error": outcome.error}
@@ -267,6 +311,7 @@ def _show_outcome(document: dict[str, Any]) -> None:
         print(f"timer    {timer['event']}{payload} after {timer['after']}")
     payload = "" if document["payload"] is None else f" {_json(document['payload'])}"
     told = {"event": f"event {document['event']}{payload}", "waiting": "waiting for an event from outside"}
+    told["returned"] = f"returned {_json(document['result'])}"
     told["parked"] = f"parked until {'its wait is over' if document['wait'] else 'the question is answered'}"
     text = told.get(document["outcome"]) or f"failed: {document['error']}"
     print(f"outcome  {text}")

@@ -40,7 +40,7 @@ def grant_of(
     visit: int,
     attempt: int,
 ) -> Grant:
-    """Return the grant of a made-up task. Raises TypeError: context or memory is not JSON."""
+    """Return the grant of a made-up task for a state. Raises TypeError: context or memory is not JSON."""
     return Grant(
         task=TASK,
         token=token,
@@ -50,6 +50,32 @@ def grant_of(
         context=Raw(json_text(dict(context), "the context").encode()),
         memory=Raw(json_text(dict(memory), "the memory").encode()),
         entered_by=entered_by,
+        lease_s=LEASE_S,
+    )
+
+
+def routine_grant_of(
+    *, routine: str, version: int, given: str | None, memory: Mapping[str, Any], attempt: int
+) -> Grant:
+    """Return the grant of a made-up task for a routine without a graph.
+
+    Args:
+        routine: its name.
+        version: of the handler.
+        given: its input, as JSON text; None for none.
+        memory: what earlier attempts left.
+        attempt: which one this is, from 1.
+
+    Raises:
+        TypeError: the memory is not JSON.
+    """
+    return Grant(
+        task=TASK,
+        routine=routine,
+        version=version,
+        input=UNSET if given is None else Raw(given.encode()),
+        attempt=attempt,
+        memory=Raw(json_text(dict(memory), "the memory").encode()),
         lease_s=LEASE_S,
     )
 

@@ -13,6 +13,8 @@ from supervisor.doubles import DONE, World, completed, held, lasting, read_all, 
 
 from stateous_supervisor.agent.overview import headline
 
+FORBIDDEN = json.dumps({"error": "not with this key", "code": "forbidden"}).encode()
+
 
 class Door:
     """Lets requests through, or refuses the key; remembers when each came."""
@@ -59,7 +61,7 @@ def test_a_refused_key_costs_one_request_in_ten_seconds_and_what_runs_goes_on_bh
         async with world.agent({"plain": stay}, tasks=8) as agent:
             await until(lambda: held(world) == 5)
             begun = anyio.current_time()
-            door.status = status
+            door.status, door.body = status, FORBIDDEN
             await anyio.sleep(600.0)
 
             asked = door.since(begun)
@@ -199,6 +201,58 @@ def test_a_state_that_the_key_may_not_serve_stops_no_other_a_15() -> None:
             assert world.lines.of("key.refused") == []
 
     simulate(main)
+
+
+@pytest.mark.parametrize("features", [("wait", "batch", "release"), ()], ids=["extended", "baseline"])
+def test_a_proxy_that_forbids_one_message_stops_nothing_else_a_37(features: tuple[str, ...]) -> None:
+    """A 403 without a code is somebody's word on what was sent, not on the key: only that attempt waits."""
+
+    async def main(world: World) -> None:
+        world.start_tokens(4)
+        is_strict = True
+        ask = world.app
+
+        async def proxy(scope: Any, receive: Any, send: Any) -> None:
+            body, is_more = b"", scope["path"].startswith("/tasks/")
+            while is_more:
+                message = await receive()
+                body, is_more = body + message["body"], message.get("more_body", False)
+            if is_strict and b"DROP TABLE" in body:
+                await send(
+                    {
+                        "type": "http.response.start",
+                        "status": 403,
+                        "headers": [(b"content-type", b"text/html")],
+                    }
+                )
+                await send({"type": "http.response.body", "body": b"<h1>Blocked</h1>"})
+                return
+            told = [{"type": "http.request", "body": body}]
+
+            async def again() -> Any:
+                return told.pop() if told else await receive()
+
+            await ask(scope, again if scope["path"].startswith("/tasks/") else receive, send)
+
+        world.app = proxy  # type: ignore[method-assign]
+
+        async def talk(grant: Any) -> Any:
+            await anyio.sleep(5.0)
+            is_odd = grant.token == "t0"
+            return {"outcome": "failed", "error": "DROP TABLE students"} if is_odd else DONE
+
+        async with world.agent({"plain": talk}, tasks=2):
+            await until(lambda: completed(world) == 3, 200.0)
+            await anyio.sleep(400.0)
+            assert held(world) == 1
+            assert world.lines.of("key.refused") == []
+            is_strict = False
+            await until(lambda: held(world) == 0, 60.0)
+
+            assert all(task.attempt == 1 for task in world.fake.tasks.values())
+            assert world.lines.of("lease.lost") == []
+
+    simulate(main, features=features)
 
 
 def test_a_stop_with_a_refused_key_ends_and_keeps_the_outcomes_a_51() -> None:

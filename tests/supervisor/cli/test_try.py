@@ -70,6 +70,22 @@ from stateous_supervisor import on_state
 def dying(ctx: TicketContext) -> None:
     os.abort()
 """
+PUBLISHING = """
+from typing import Any
+from stateous_supervisor import routine
+
+@routine("report.publish")
+def first(ctx: Any, given: Any) -> Any:
+    raise AssertionError("the newest version is run")
+
+@routine("report.publish", version=2)
+def publish(ctx: Any, given: Any) -> Any:
+    ctx.note(f"attempt {ctx.attempt} of {ctx.routine}")
+    ctx.memory["tries"] = ctx.attempt
+    if given == "raise":
+        raise RuntimeError("it snapped")
+    return {"sent": given}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +93,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("try") / "folder"
     made.mkdir()
     (made / "workflow.yaml").write_text(WORKFLOW)
-    for name, text in {"making": MAKING, "checking": CHECKING, "dying": DYING}.items():
+    for name, text in {
+        "making": MAKING,
+        "checking": CHECKING,
+        "dying": DYING,
+        "publishing": PUBLISHING,
+    }.items():
         (made / f"{name}.py").write_text(text)
     source = from_file(made / "workflow.yaml")
     folders.init(made, source.document, source.checksum, "http://127.0.0.1:9")
@@ -153,6 +174,25 @@ def test_a_routine_that_sleeps_shows_what_it_waits_for(folder: Path) -> None:
     assert (told["outcome"], told["wait"]) == ("parked", {"kind": "sleep", "for_s": 60.0})
 
 
+def test_a_routine_without_a_graph_is_run_with_its_input(folder: Path) -> None:
+    done = attempt(folder, "@report.publish", "--input", '{"to": ["ada"]}', "--attempt", "3")
+
+    assert done.stdout.splitlines() == [
+        "note     attempt 3 of report.publish",
+        "memory   tries = 3",
+        'outcome  returned {"sent": {"to": ["ada"]}}',
+    ]
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_input_may_be_any_json_and_a_failure_of_such_a_routine_is_exit_code_1(folder: Path) -> None:
+    done = attempt(folder, "@report.publish", "--input", "-", "--json", stdin='"raise"')
+
+    told: dict[str, Any] = json.loads(done.stdout)
+    assert (told["outcome"], told["error"], told["result"]) == ("failed", "RuntimeError: it snapped", None)
+    assert done.returncode == 1
+
+
 def test_a_routine_that_kills_its_process_hurts_nobody(folder: Path) -> None:
     done = attempt(folder, "dying", "--context", '{"title": "x"}')
 
@@ -165,8 +205,12 @@ def test_a_routine_that_kills_its_process_hurts_nobody(folder: Path) -> None:
     [
         (
             ["nowhere", "--context", '{"title": ""}'],
-            "no routine for the state 'nowhere'; there is one for: checking",
+            "no routine for the state 'nowhere'; there is one for: @report.publish, checking",
         ),
+        (["nowhere", "--context", "{}"], "no routine for the state 'nowhere'; there is one for: @report"),
+        (["@nowhere"], "there is no routine '@nowhere'; there is one for: @report.publish, checking"),
+        (["@report.publish", "--input", "{"], "'--input' is neither JSON nor a file with it: "),
+        (["making", "--input", "1"], "'--input' is for routines without a graph (@NAME); a state has"),
         (
             ["making", "--context", '{"title": 1}'],
             "'--context': the context does not fit Ticket: title: Input",
