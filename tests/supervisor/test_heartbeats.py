@@ -310,6 +310,36 @@ def test_through_an_outage_routines_go_on_and_beats_are_tried_each_interval_bh_0
     simulate(main)
 
 
+@pytest.mark.parametrize(
+    ("status", "latest_s"), [(503, 30.1), (401, 16.1)], ids=["no answer", "a refused key"]
+)
+def test_a_beat_that_fails_slowly_is_repeated_from_when_it_was_sent_a_27(
+    status: int, latest_s: float
+) -> None:
+    """However long it took to fail: within H, and a refused one within max(10 s, H/3), at least 1 s later (A-51)."""
+
+    async def main(world: World) -> None:
+        world.start_tokens(1)
+        tried: list[float] = []
+
+        async def count(path: str) -> None:
+            if path == "/tasks/heartbeat":
+                tried.append(anyio.current_time())
+
+        async with world.agent({"plain": stay}):
+            await until(lambda: held(world))
+            world.before = count
+            world.fake.faults.append(Fault("POST /tasks/heartbeat", times=50, status=status, delay_s=14.9))
+            await anyio.sleep(900.0)
+
+            gaps = [later - earlier for earlier, later in pairwise(tried)]
+            assert len(gaps) >= 20
+            assert max(gaps) <= latest_s
+            world.fake.faults.clear()
+
+    simulate(main)
+
+
 def test_a_lease_that_cannot_be_proven_is_doubted_once_and_the_routine_goes_on() -> None:
     async def main(world: World) -> None:
         world.start_tokens(1)
