@@ -1,7 +1,4 @@
-"""Unit tests of routines: run one once, here and now, without a control plane, a host or a network (A-61).
-
-    outcome = run(testing, context={"checkout": "/tmp/x"})
-    assert outcome.event == "passed"
+"""One attempt of a routine, and what its agent would report of it.
 
 Durable calls are there too: steps run, and a question is answered from `answers`, or seen in the outcome.
 The context, the checks of what is returned and the texts of failures are those of the real host. What is not here:
@@ -18,6 +15,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from stateous_contract.messages import Grant
+
 from stateous_supervisor.host.failures import describe
 from stateous_supervisor.host.outcomes import dropped, outcome_of, parked, raised
 from stateous_supervisor.host.rehearsal import LEASE_S, asked, entry, grant_of, reply
@@ -25,12 +24,10 @@ from stateous_supervisor.link import frames
 from stateous_supervisor.sdk.context import AsyncContext, BaseContext, Context, EnteredBy
 from stateous_supervisor.sdk.durable import Reply
 from stateous_supervisor.sdk.endings import AttemptLost, Parked
-from stateous_supervisor.sdk.marks import Mark, context_model, mark_of
+from stateous_supervisor.sdk.marks import Mark, RoutineRef, context_model, mark_of
 from stateous_supervisor.sdk.occurrences import Occurrence
 from stateous_supervisor.sdk.payloads import completed, payload_text
 from stateous_supervisor.sdk.values import json_text, read
-
-__all__ = ["EnteredBy", "Outcome", "Question", "run"]
 
 # A name, or a name and which time the code comes by it.
 Place = str | tuple[str, int]
@@ -58,8 +55,8 @@ class Outcome:
     """What a routine did, and what its agent would report.
 
     Args:
-        kind: ``event``, ``waiting`` (it returned None), ``failed``, ``parked`` (it waits), or ``lost``
-            (nothing is reported).
+        kind: ``event``, ``waiting`` (it returned None), ``returned`` (a routine without a graph did), ``failed``,
+            ``parked`` (it waits), or ``lost`` (nothing is reported).
         event: the name of the returned event.
         payload: the event's payload as plain JSON values, as the control plane gets it.
         occurrence: what was returned, when it is an event.
@@ -71,10 +68,15 @@ class Outcome:
         memory: the memory afterwards; it outlives a failure.
         schedules: the timers that are reported, each with `event`, `after` and perhaps `payload`.
         questions: what was asked, in order; of a parked routine the last one has no answer.
-        steps: the values of the steps that were passed, by ``name#occurrence``.
+        steps: the values of the steps that were passed, by ``name#occurrence``; of `run_through`, also those of
+            waits and children.
+        result: what a routine without a graph returned, as plain JSON values.
+        reason: why a parked routine is parked, as its task's `watchdog_stop_reason`.
+        runs: how often it ran from the top to get there.
+        elapsed_s: how far the clock of `run_through` went, in seconds.
     """
 
-    kind: Literal["event", "waiting", "failed", "parked", "lost"]
+    kind: Literal["event", "waiting", "returned", "failed", "parked", "lost"]
     event: str | None = None
     payload: dict[str, Any] | None = None
     occurrence: Occurrence[Any] | None = None
@@ -87,6 +89,10 @@ class Outcome:
     schedules: list[dict[str, Any]] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
     steps: dict[str, Any] = field(default_factory=dict)
+    result: Any = None
+    reason: str | None = None
+    runs: int = 1
+    elapsed_s: float = 0.0
 
     @property
     def question(self) -> Question | None:
@@ -136,33 +142,43 @@ def run(
         KeyboardInterrupt, and what a test framework raises to end a test: passed through. Everything else that the
             routine raises is a failed outcome.
     """
-    mark = mark_of(routine)
-    if mark is None:
-        name = getattr(routine, "__qualname__", type(routine).__name__)
-        raise TypeError(f"{name} is not marked with on_state; testing.run takes a routine")
+    mark = marked(routine)
+    if isinstance(mark.state, RoutineRef):
+        raise TypeError(
+            f"{mark.state.routine!r} is a routine without a graph; testing.run_through takes those"
+        )
     model = context_model(routine)
     given = dict(context or {}) if model is None else completed(model, context or {})
     grant = grant_of(
         state=mark.state.name,
         context=given,
         memory=memory or {},
-        entered_by=_entry(entered_by),
+        entered_by=entry_of(entered_by),
         token=token,
         visit=visit,
         attempt=attempt,
     )
-    port = _Port(model, is_lost=lost, answers=answers or {})
-    is_async = inspect.iscoroutinefunction(routine)
-    kind: type[BaseContext[Any]] = AsyncContext if is_async else Context
-    made = kind(grant, port)
-    returned, raised_by = _call(routine, made, is_async=is_async)
-    if port.fault is not None:
-        raise port.fault
-    frame = _frame(mark, made, port, returned, raised_by)
-    return _outcome(frame, made, port, returned=returned, exception=raised_by, before=given)
+    port = Port(model, is_lost=lost, answers=answers or {})
+    made = context_of(routine, grant, port)
+    returned, raised_by = call(routine, lambda: (made,))
+    return outcome_from(mark, made, port, returned=returned, exception=raised_by, before=given)
 
 
-class _Port:
+def marked(routine: Any) -> Mark:
+    """Return how a routine is marked. Raises TypeError: it is not."""
+    mark = mark_of(routine)
+    if mark is None:
+        name = getattr(routine, "__qualname__", type(routine).__name__)
+        raise TypeError(f"{name} is not marked with on_state or routine; a test takes a routine")
+    return mark
+
+
+def context_of(routine: Any, grant: Grant, port: Port) -> BaseContext[Any]:
+    """Return the first argument of a routine."""
+    return AsyncContext(grant, port) if inspect.iscoroutinefunction(routine) else Context(grant, port)
+
+
+class Port:
     """Keeps what a routine says. A lost attempt's words are dropped, as they are in a host."""
 
     def __init__(self, model: Any, *, is_lost: bool, answers: Mapping[Place, Any]) -> None:
@@ -233,7 +249,7 @@ class _Port:
         return self._model
 
 
-def _entry(given: str | Occurrence[Any] | EnteredBy | None) -> Any:
+def entry_of(given: str | Occurrence[Any] | EnteredBy | None) -> Any:
     if given is None:
         return None
     if isinstance(given, str):
@@ -244,9 +260,11 @@ def _entry(given: str | Occurrence[Any] | EnteredBy | None) -> Any:
     return entry(given.name, payload_text(given))
 
 
-def _call(routine: Any, context: BaseContext[Any], *, is_async: bool) -> tuple[Any, BaseException | None]:
+def call(routine: Any, arguments: Callable[[], tuple[Any, ...]]) -> tuple[Any, BaseException | None]:
+    """Call a routine, and return what it returned and what it raised."""
     try:
-        return (_awaited(routine(context)) if is_async else routine(context)), None
+        made = routine(*arguments())
+        return (_awaited(made) if inspect.iscoroutinefunction(routine) else made), None
     except (Exception, SystemExit, GeneratorExit, AttemptLost, Parked, asyncio.CancelledError) as error:
         return None, error  # the runner's boundary: whatever a routine raises is a failed attempt
 
@@ -275,7 +293,7 @@ def _awaited(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 def _frame(
-    mark: Mark, context: BaseContext[Any], port: _Port, returned: Any, error: BaseException | None
+    mark: Mark, context: BaseContext[Any], port: Port, returned: Any, error: BaseException | None
 ) -> frames.Outcome:
     if port.is_parked:
         return parked((context.task, context.attempt))
@@ -286,19 +304,24 @@ def _frame(
     return outcome_of(returned, mark.state, context)
 
 
-def _outcome(
-    frame: frames.Outcome,
+def outcome_from(
+    mark: Mark,
     context: BaseContext[Any],
-    port: _Port,
+    port: Port,
     *,
     returned: Any,
     exception: BaseException | None,
     before: dict[str, Any],
 ) -> Outcome:
+    """Return what an attempt did. Raises ValueError: what the test gave is nothing that could be given."""
+    if port.fault is not None:
+        raise port.fault
+    frame = _frame(mark, context, port, returned, exception)
     is_reported = not frame.is_dropped and frame.outcome != "failed"
-    kinds: dict[str, Literal["event", "waiting", "parked", "lost"]] = {
+    kinds: dict[str, Literal["event", "waiting", "returned", "parked", "lost"]] = {
         "event": "event",
         "waiting": "waiting",
+        "returned": "returned",
         "parked": "parked",
     }
     return Outcome(
@@ -315,4 +338,6 @@ def _outcome(
         schedules=context.schedules() if is_reported else [],
         questions=port.questions,
         steps=port.steps,
+        result=None if frame.result is None else read(bytes(frame.result)),
+        reason=exception.reason if isinstance(exception, Parked) and port.is_parked else None,
     )
