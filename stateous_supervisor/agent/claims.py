@@ -287,7 +287,7 @@ class Claims:
 
     def _room(self, states: Sequence[str], promised: Room) -> Room:
         terms = self._control_plane.terms
-        suited = filter(self._contact.suits, states)
+        suited = self._contact.suited(states)
         return self._roster.slots.room(suited, promised=promised, at_most=terms.claim_max)
 
     # States whose claims are refused.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import anyio
@@ -69,6 +69,7 @@ class Contact:
         self._is_down_told = False
         self._differs: tuple[str, str] | None = None
         self._agreed: str | None = None
+        self._unoffered: set[str] = set()
 
     @property
     def has_terms(self) -> bool:
@@ -90,6 +91,16 @@ class Contact:
         if work.startswith("@"):
             return self._control_plane.terms.offers("routines")
         return self.is_open and work not in self.changed
+
+    def suited(self, works: Iterable[str]) -> list[str]:
+        """Return for which of these may be claimed, and say once which routines nobody here can start (A-64)."""
+        found = list(works)
+        if self._control_plane.terms.offers("routines"):
+            self._unoffered.clear()
+        elif unheard := {work[1:] for work in found if work.startswith("@")} - self._unoffered:
+            self._unoffered |= unheard
+            self._log.tell("routine.unclaimed", routines=sorted(unheard), feature="routines")
+        return [work for work in found if self.suits(work)]
 
     def compare_anew(self) -> None:
         """The folder was read again: ask and compare now."""

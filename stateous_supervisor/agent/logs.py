@@ -86,6 +86,11 @@ EVENTS: Final[Mapping[str, Row]] = {
         "claims stop for these states until it is mended",
     ),
     "contract.agreed": Row("info", ("checksum",), "the contract fits again"),
+    "routine.unclaimed": Row(
+        "warning",
+        ("routines", "feature"),
+        "the control plane has no routines without a graph: nothing is claimed for these",
+    ),
     "claim.refused": Row(
         "warning", ("states", "code", "error", "next_in_s"), "the control plane refused a claim"
     ),

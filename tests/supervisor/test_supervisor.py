@@ -245,11 +245,14 @@ def test_routines_without_a_graph_are_claimed_whatever_the_contract_says(checksu
     simulate(main, features=("wait", "batch", "release", "routines"))
 
 
-def test_routines_are_not_claimed_where_the_control_plane_has_none() -> None:
+def test_routines_are_not_claimed_where_the_control_plane_has_none_and_the_log_says_so_once_a_64() -> None:
     async def main(world: World) -> None:
         async with world.agent({"@reports.publish": lambda _: DONE, "plain": lambda _: DONE}):
             await until(lambda: world.heard("/tasks/claim"), 10.0)
+            await anyio.sleep(600.0)
 
-            assert asked_for(world)[0] == (["plain"], None)
+            assert {str(asked) for asked in asked_for(world)} == {str((["plain"], None))}
+            told = [(line["routines"], line["feature"]) for line in world.lines.of("routine.unclaimed")]
+            assert told == [(["reports.publish"], "routines")]
 
     simulate(main, features=("wait", "batch", "release"))
