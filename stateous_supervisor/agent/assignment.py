@@ -67,6 +67,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     is_suspect: bool = False
     is_doubted: bool = False
     is_slot_free: bool = False
+    parking: int = 0
     is_replaced: bool = False
     in_place_of_dropped: TaskMessage | None = None
 
@@ -97,9 +98,16 @@ def recovered(
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """The control plane named this attempt lost."""
+    """The control plane named this attempt lost; `by_beat` in the answer to a heartbeat."""
 
     cause: str
+    by_beat: bool = False
+
+
+class Parking(msgspec.Struct, frozen=True):
+    """A call that may park the task goes out (`is_out`), or was answered."""
+
+    is_out: bool
 
 
 class Parked(msgspec.Struct, frozen=True):
@@ -164,6 +172,7 @@ Happening = (
     Began
     | Outcome
     | Lost
+    | Parking
     | Parked
     | Renewed
     | Doubted
@@ -224,6 +233,9 @@ FREE: Final = Free()
 SEND: Final = Send()
 DROP: Final = Drop()
 
+# What a heartbeat calls an attempt that parked, and one that was overtaken.
+OVERTAKEN: Final = Code.ATTEMPT_OVER.wire
+
 LET_GO: Final = frozenset({Phase.CANCELLING, Phase.PARKED})
 UNMET_MAX: Final = 10
 
@@ -257,9 +269,16 @@ def _end(assignment: Assignment, happening: Outcome, at: float) -> Step:
 
 
 def _lose(assignment: Assignment, happening: Lost, at: float) -> Step:
+    """Let go, unless a heartbeat has overtaken the answer to a call that may have parked; that answer says more."""
+    if happening.by_beat and assignment.parking and happening.cause == OVERTAKEN:
+        return assignment, ()
     let_go = replace(assignment, phase=Phase.CANCELLING, ended_at=at, outcome="lost", is_slot_free=True)
     told = Tell("lease.lost", {"reason": happening.cause, "held_s": round(at - assignment.claimed_at, 3)})
     return let_go, (Cancel(happening.cause), DROP, FREE, told)
+
+
+def _be_parking(assignment: Assignment, happening: Parking, _: float) -> Step:
+    return replace(assignment, parking=assignment.parking + (1 if happening.is_out else -1)), ()
 
 
 def _park(assignment: Assignment, happening: Parked, at: float) -> Step:
@@ -341,6 +360,7 @@ Cell = Callable[..., Step]
 _HELD: Final[dict[type, Cell]] = {
     Outcome: _end,
     Lost: _lose,
+    Parking: _be_parking,
     Parked: _park,
     Renewed: _renew,
     Doubted: _doubt,

@@ -21,7 +21,7 @@ FEATURE_MISSING: Final = "feature_missing"
 class Row(NamedTuple):
     """One kind: its request, the feature it needs, and what routines know it as.
 
-    `is_message`: with `batch` it goes out among the messages of all attempts, in its place.
+    `is_message`: with `batch` it goes out among the messages of all attempts, in its place. `parks`: it may park.
     """
 
     method: str
@@ -29,14 +29,15 @@ class Row(NamedTuple):
     feature: str
     about: str
     is_message: bool = False
+    parks: bool = False
 
 
 ROWS: Final[Mapping[str, Row]] = {
-    "ask": Row("POST", "/tasks/{task}/questions", "questions", "ctx.ask"),
+    "ask": Row("POST", "/tasks/{task}/questions", "questions", "ctx.ask", parks=True),
     "checkpoint": Row("PUT", "/tasks/{task}/checkpoints", "checkpoints", "ctx.step", is_message=True),
     "checkpoints": Row("GET", "/tasks/{task}/checkpoints", "checkpoints", "ctx.step"),
-    "park": Row("POST", "/tasks/{task}/park", "signals", "a wait"),
-    "pause": Row("POST", "/tasks/{task}/park", "questions", "ctx.checkpoint"),
+    "park": Row("POST", "/tasks/{task}/park", "signals", "a wait", parks=True),
+    "pause": Row("POST", "/tasks/{task}/park", "questions", "ctx.checkpoint", parks=True),
     "spawn": Row("POST", "/tasks/{task}/children", "children", "ctx.spawn"),
 }
 

@@ -175,7 +175,7 @@ class Heartbeats:
         kept: list[int] = []
         for key in keys:
             if key[0] in lost:
-                self._roster.happen(key, Lost(causes.get(str(key[0]), "lost")))
+                self._roster.happen(key, Lost(causes.get(str(key[0]), "lost"), by_beat=True))
             else:
                 self._roster.happen(key, renewed)
                 kept.append(key[0])

@@ -15,7 +15,7 @@ from msgspec import Raw
 from stateous_contract.codes import Code
 
 from stateous_supervisor.agent import calls
-from stateous_supervisor.agent.assignment import Assignment, Lost, Parked, Phase
+from stateous_supervisor.agent.assignment import Assignment, Lost, Parked, Parking, Phase
 from stateous_supervisor.agent.control_plane import ControlPlane, Result
 from stateous_supervisor.agent.outbox import Envelope
 from stateous_supervisor.agent.roster import RUNNING, Roster
@@ -56,6 +56,8 @@ class Relay:
 
     def _send(self, call: frames.Call, assignment: Assignment) -> None:
         a, body = assignment, calls.body_of(call)
+        if calls.ROWS[call.call].parks:
+            self._roster.happen(a.key, Parking(is_out=True))
         envelope = Envelope(-call.id, a.task, a.attempt, a.state, a.token, a.identity, call.call, body)
         self._roster.pass_on(envelope)
 
@@ -65,6 +67,8 @@ class Relay:
             self._roster.settle(envelope, result)
             return
         key = (envelope.task, envelope.attempt)
+        if calls.ROWS[envelope.kind].parks:
+            self._roster.happen(key, Parking(is_out=False))
         cause = OVER.get(result.code or "") if result.status >= 400 else None
         if cause is not None:
             self._roster.happen(key, Lost(cause))

@@ -32,6 +32,7 @@ from stateous_supervisor.agent.assignment import (
     Lost,
     Outcome,
     Parked,
+    Parking,
     Phase,
     Renewed,
     Send,
@@ -44,6 +45,7 @@ HAPPENINGS: dict[str, Happening] = {
     "began": Began(task=1, attempt=1, at=0.0),
     "outcome": Outcome(task=1, attempt=1, outcome="event", event="done"),
     "lost": Lost("cancelled"),
+    "parking": Parking(is_out=True),
     "parked": Parked("ask"),
     "renewed": Renewed(99.0),
     "doubted": Doubted(),
@@ -78,6 +80,8 @@ EXPECTED = {
     ("reporting", "slept"): ("reporting", NOTHING),
     ("starting", "fenced"): ("starting", ["Cancel", "Tell"]),
     ("running", "fenced"): ("running", ["Cancel", "Tell"]),
+    ("starting", "parking"): ("starting", NOTHING),
+    ("running", "parking"): ("running", NOTHING),
     ("starting", "parked"): ("parked", ["Drop", "Free", "Tell"]),
     ("running", "parked"): ("parked", ["Drop", "Free", "Tell"]),
     ("parked", "outcome"): ("over", ["Close"]),
@@ -168,6 +172,19 @@ def test_a_parked_attempt_reports_nothing_and_ends_with_its_routine_s1_47_s1_48(
     _, ending = advance(parked, Outcome(task=1, attempt=1, outcome="failed", error="it swallowed it"), 7.0)
 
     assert ending == (Close("parked"),)
+
+
+def test_a_heartbeat_that_overtakes_the_answer_to_an_ask_is_no_loss_s1_45() -> None:
+    """What has parked is called lost by the next heartbeat; the answer that is on its way says which it was."""
+    overtaking = Lost("attempt_over", by_beat=True)
+    asking, _ = advance(at(Phase.RUNNING, began_at=1.0), Parking(is_out=True), 2.0)
+    assert advance(asking, overtaking, 3.0) == (asking, ())
+    assert advance(asking, Parked("ask"), 4.0)[0].phase is Phase.PARKED
+
+    for certain in (Lost("attempt_over"), Lost("cancelled", by_beat=True)):
+        assert advance(asking, certain, 4.0)[0].phase is Phase.CANCELLING
+    answered, _ = advance(asking, Parking(is_out=False), 4.0)
+    assert advance(answered, overtaking, 5.0)[0].phase is Phase.CANCELLING
 
 
 def test_steps_that_were_not_come_by_are_told_s2_13() -> None:

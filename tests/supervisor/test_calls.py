@@ -147,6 +147,37 @@ def test_a_question_goes_out_behind_the_notes_until_it_is_answered_and_frees_the
     simulate(main, features=DURABLE)
 
 
+@pytest.mark.parametrize(
+    ("status", "body", "ending"), [(201, PARKED, "parked"), (409, refusal("attempt_over"), "lost")]
+)
+def test_a_heartbeat_that_overtakes_the_answer_waits_for_it(status: int, body: bytes, ending: str) -> None:
+    """A-31, S1-45, S1-47: the answer was lost and the task is parked, so a heartbeat names it lost meanwhile."""
+
+    async def main(world: World) -> None:
+        world.start_tokens(1)
+        hosts = ScriptedHosts({"plain": stay})
+        lost = b'{"lost":[1],"causes":{"1":"attempt_over"}}'
+        beats = Fault("POST /tasks/heartbeat", times=10_000, status=200, body=lost)
+        world.fake.faults += [beats, Fault(QUESTIONS, times=10_000, closes=True)]
+        async with world.agent(hosts):
+            await until(lambda: hosts.all and hosts.last.scopes)
+            hosts.last.say(call("ask", key="go"))
+            await until(lambda: world.heard("/tasks/1/questions"))
+            asked = len(world.heard("/tasks/heartbeat"))
+            await until(lambda: len(world.heard("/tasks/heartbeat")) > asked + 1)
+            assert (answers(hosts), world.lines.of("lease.lost")) == ([], [])
+            world.fake.faults[1:] = [Fault(QUESTIONS, status=status, body=body)]
+            await until(lambda: answers(hosts))
+
+            hosts.last.say(Outcome(outcome="parked", is_dropped=True, **KEY))
+            await until(lambda: world.lines.of("task.finished"))
+            assert world.lines.of("task.finished")[0]["ending"] == ending
+            assert len(world.lines.of("lease.lost")) == (ending == "lost")
+            assert len(world.lines.of("task.parked")) == (ending == "parked")
+
+    simulate(main, features=DURABLE)
+
+
 @pytest.mark.parametrize("code", ["attempt_over", "task_not_held", "task_cancelled"])
 def test_a_late_call_stops_the_routine_s2_58(code: str) -> None:
     async def main(world: World) -> None:
