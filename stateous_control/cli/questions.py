@@ -16,7 +16,7 @@ from stateous_control.cli.screen import clean, document, remark, say, table
 if TYPE_CHECKING:
     from msgspec import Raw
 
-    from stateous_control.cli.client import Client
+    from stateous_control.cli.client import Client, Reply
 
 app = typer.Typer(no_args_is_help=True, help="Questions that tasks ask people.")
 
@@ -139,17 +139,49 @@ def _tell(question: dict[str, Any], *, as_json: bool) -> None:
         )
 
 
-def _answer(client: Client, number: int, value: Raw) -> Any:
-    """Answer with the generation as it is now. Who pauses the task meanwhile does not stand in the way."""
+def _answer(client: Client, number: int, value: Raw) -> Reply:
+    """Answer with the generation as it is now. Who pauses the task meanwhile does not stand in the way.
+
+    Where nothing comes back, what is on record then says whether the answer was stored (S1-84).
+    """
+    lost: Failure | None = None
     for tries in range(TRIES_MAX):
-        seen = client.get(f"/questions/{number}").value
-        body = {"answer": value, "expected_generation": seen["generation"], "actor": actor()}
+        reply = _look(client, number, lost)
+        if lost is not None and _has(reply, value):
+            return reply
+        body = {"answer": value, "expected_generation": reply.value["generation"], "actor": actor()}
         try:
             return client.post(f"/questions/{number}/answer", body)
         except Failure as failure:
-            if failure.code != "stale_generation" or tries == TRIES_MAX - 1:
+            lost = failure if failure.exit_code is Exit.UNREACHED else lost
+            if failure.code != "stale_generation" and failure is not lost:
                 raise
+            if tries == TRIES_MAX - 1:
+                raise _unknown(number, failure) if failure is lost else failure from None
     raise AssertionError("the last try returns or raises")
+
+
+def _look(client: Client, number: int, lost: Failure | None) -> Reply:
+    try:
+        return client.get(f"/questions/{number}")
+    except Failure as failure:
+        if lost is None or failure.exit_code is not Exit.UNREACHED:
+            raise
+        raise _unknown(number, lost) from None
+
+
+def _has(reply: Reply, value: Raw) -> bool:
+    """Return whether a question is answered with just this."""
+    from stateous_control.cli.digits import read
+
+    return reply.value["status"] == "answered" and written(reply.value["answer"]) == written(
+        read(bytes(value))
+    )
+
+
+def _unknown(number: int, failure: Failure) -> Failure:
+    sentence = f"{failure.sentence}; whether the answer is stored is not known: see question show {number}"
+    return Failure(failure.exit_code, sentence, code=failure.code)
 
 
 def _value(text: str, *, is_text: bool) -> Raw:

@@ -8,6 +8,9 @@ import subprocess
 
 import pytest
 from control.cli.conftest import COMMAND, Live, environment, lines
+from faults import FaultProxy, Rule
+
+from stateous_control.cli import questions
 
 DECIDED = {"run": "r", "node": None, "visited": [], "bindings": {}}
 HOLDER = {"supervisor": "sup", "instance": "i1"}
@@ -97,6 +100,53 @@ def test_a_second_answer_is_refused_and_says_who_was_first(live: Live, ask) -> N
     assert (code, out) == (76, "")
     assert "refused (already_answered): question" in err
     assert "was answered by" in err
+
+
+@pytest.mark.parametrize("is_heard", [False, True], ids=["request lost", "answer lost"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_lost_answer_of_a_person_is_stored_once(live: Live, ask, times: int, is_heard: bool) -> None:
+    """S1-58, S1-84: the request or what came back is lost; the command finds out, and nobody has to guess."""
+    question = ask_people(live)[2]
+    with FaultProxy(live.url) as proxy:
+        proxy.rules.append(Rule(r"POST /questions/", times=times, forwards=is_heard))
+        code, out, err = ask("question", "answer", str(question), '{"n": 1.0}', "--url", proxy.url)
+        assert (code, err) == (0, "")
+        assert out.startswith(f"question {question} answered by ")
+        assert proxy.times_heard("POST /questions/") == (1 if is_heard else times + 1)
+    log = live.http.get(f"/tasks/{live.http.get(f'/questions/{question}').json()['task']}/log").json()
+    assert [each["kind"] for each in log["entries"]].count("question_answered") == 1
+
+
+def test_a_lost_answer_does_not_pass_for_anothers(live: Live, ask, monkeypatch) -> None:
+    """S1-84: somebody else has answered meanwhile."""
+    question = ask_people(live)[2]
+
+    def another() -> str:
+        body = {"answer": "no", "expected_generation": 3, "actor": "another"}
+        live.http.post(f"/questions/{question}/answer", json=body)
+        return "me"
+
+    monkeypatch.setattr(questions, "actor", another)
+    with FaultProxy(live.url) as proxy:
+        proxy.rules.append(Rule(r"POST /questions/"))
+        code, out, err = ask("question", "answer", str(question), "yes", "--url", proxy.url)
+    assert (code, out) == (76, "")
+    assert "refused (already_answered)" in err
+
+
+def test_what_cannot_be_found_out_is_said(live: Live, ask, monkeypatch) -> None:
+    """S1-84: the answer is lost, and nobody can be asked."""
+    question = ask_people(live)[2]
+    with FaultProxy(live.url) as proxy:
+
+        def cut() -> str:
+            proxy.rules.append(Rule(r".* /questions/", times=99))
+            return "me"
+
+        monkeypatch.setattr(questions, "actor", cut)
+        code, _, err = ask("question", "answer", str(question), "yes", "--url", proxy.url)
+    assert code == 69
+    assert f"whether the answer is stored is not known: see question show {question}" in err
 
 
 def test_an_answer_that_does_not_fit_is_refused_with_the_choices(live: Live, ask) -> None:
