@@ -22,7 +22,7 @@ class Rule:
     """What happens to the next `times` requests whose "METHOD /path" matches `match`.
 
     `forwards` says whether the control plane hears the request. `answer` is sent in place of its answer; without one
-    the connection is closed. `reads` False closes as soon as the first byte of a request is there, unread.
+    the connection is closed. `reads` False closes as soon as the request is there, unread.
     """
 
     match: str
@@ -103,15 +103,16 @@ class FaultProxy:
             connection.close()
 
     def _pass_one(self, connection: socket.socket, number: int) -> bool:
-        if self.rules and not self.rules[0].reads:
-            connection.recv(1, socket.MSG_PEEK)
-            self._used(self.rules[0])
+        first = connection.recv(200, socket.MSG_PEEK).decode("latin-1")
+        unread = next((r for r in self.rules if not r.reads and re.match(r.match, first)), None)
+        if unread is not None:
+            self._used(unread)
             # With unread bytes in it, closing resets the connection.
             return False
         head, body = _request(connection)
         name = " ".join(head[0].split()[:2])
         self.heard.append((time.monotonic(), number, name, body))
-        rule = next((r for r in self.rules if re.match(r.match, name)), None)
+        rule = next((r for r in self.rules if r.reads and re.match(r.match, name)), None)
         if rule is not None:
             self._used(rule)
         if self.body_bytes_max is not None and len(body) > self.body_bytes_max:

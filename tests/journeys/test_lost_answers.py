@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from faults import FaultProxy, Rule, page
-from programs import AgentProgram, ControlPlaneClient
+from programs import AgentProgram, ControlPlaneClient, wait_for
+from stateous_contract.limits import WAIT_S_MAX
 
 from journeys import folders
+from stateous_control.http.server import KEEP_ALIVE_S
+from stateous_supervisor.agent.client import KEEPALIVE_S
 
 REPORT = r"POST /tasks/(messages|\d+/report)"
 CLAIM = r"POST /tasks/claim"
@@ -116,16 +118,42 @@ def test_a_connection_that_closes_under_a_claim_costs_no_attempt(
     assert claims_of(plane, token) == [1, 1]
 
 
+@pytest.mark.parametrize(
+    "rule", [Rule(REPORT, reads=False), Rule(REPORT, forwards=False)], ids=["unread", "read"]
+)
+def test_a_connection_that_closes_under_a_report_loses_no_outcome(
+    folder: Path, proxy: FaultProxy, plane: ControlPlaneClient, rule: Rule, request: pytest.FixtureRequest
+) -> None:
+    """BH-034, S3-45: closed before or after it was read, and never heard above; when it was done: see above."""
+    token = f"report-{request.node.callspec.id}"
+    proxy.rules.append(rule)
+    plane.start(token)
+
+    plane.until(token, status="completed")
+
+    assert claims_of(plane, token) == [1, 1]
+    assert plane.kinds(token).count("event_accepted") == 3
+
+
 def test_heartbeats_go_on_over_connections_that_close(
     folder: Path, proxy: FaultProxy, plane: ControlPlaneClient, tmp_path: Path
 ) -> None:
     """BH-034: each kind of close hits a heartbeat; the lease (3 s) is kept all the same."""
+    beat = "POST /tasks/heartbeat"
     plane.start("beats", gate=str(tmp_path / "gate"))
-    for rule in (Rule("POST /tasks/heartbeat"), Rule("POST /tasks/heartbeat", forwards=False)):
+    for rule in (Rule(beat, reads=False), Rule(beat, forwards=False), Rule(beat)):
         proxy.rules.append(rule)
-        time.sleep(2.2)
+        wait_for(lambda: not proxy.rules, within_s=20, what="heartbeat that meets the rule")
+        heard = proxy.times_heard(beat)
+        wait_for(lambda heard=heard: proxy.times_heard(beat) > heard, within_s=20, what="next heartbeat")
     (tmp_path / "gate").touch()
 
     plane.until("beats", status="completed")
 
     assert claims_of(plane, "beats") == [1, 1]
+
+
+def test_the_agent_drops_idle_connections_before_any_server_does() -> None:
+    """BH-034, as shipped: before ours, before those that close after 5 s, and no claim waits for a minute."""
+    assert KEEPALIVE_S < 5 < KEEP_ALIVE_S
+    assert WAIT_S_MAX < 60

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -63,6 +64,25 @@ def test_a_signal_ends_serve_with_0_and_leaves_no_server(data: Path) -> None:
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
     assert not Path(f"/proc/{server}").exists()
+
+
+def test_the_stop_answers_a_waiting_claim_and_closes_its_connection(data: Path) -> None:
+    """The stop of the whole program, with its database: 204 and Connection: close, long before the wait is over."""
+    body = {
+        "supervisor": "s",
+        "instance": "i",
+        "states": ["brittle"],
+        "request": "r",
+        "wait": 20,
+        "max": 1,
+    }
+    with serving("--data", str(data)) as (process, url), ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(httpx.post, f"{url}/tasks/claim", json=body, timeout=60)
+        until(lambda: "stateous_control_claims_total 1" in httpx.get(f"{url}/metrics").text)
+        process.send_signal(signal.SIGTERM)
+        answer = asked.result(20)
+        assert (answer.status_code, answer.headers["connection"]) == (204, "close")
+        assert process.wait(20) == 0
 
 
 def test_kill_9_of_serve_loses_nothing_and_leaves_no_server(data: Path) -> None:

@@ -86,6 +86,18 @@ async def test_a_claim_of_several_states_takes_the_oldest_of_all(database: str) 
     assert sorted(ids(grants)) == [1, 2, 11, 12]
 
 
+async def test_who_serves_two_states_gets_both_in_bounded_time_whatever_keeps_coming(database: str) -> None:
+    """BH-012: what is newer never comes first, so as many claims as what is older takes bring both kinds."""
+    async with plane(database) as one:
+        await queue(database, 200)
+        await queue(database, 10, "testing", first=1_000)
+        got: list[str] = []
+        for number in range(11):
+            got += [grant.state for grant in await one.claim(ask("coding", "testing", max=20))]
+            await queue(database, 40, first=10_000 + 40 * number)  # twice what was taken
+    assert got == ["coding"] * 200 + ["testing"] * 10 + ["coding"] * 10
+
+
 async def test_a_state_whose_head_is_locked_does_not_hide_another_state(database: str) -> None:
     async with plane(database) as one:
         await queue(database, 1)

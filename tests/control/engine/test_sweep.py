@@ -188,7 +188,7 @@ async def test_a_report_and_a_cancel_at_once_have_one_winner(database: str) -> N
     assert {row["current_state"] for row in rows} <= {"completed", "cancelled"}
 
 
-@pytest.mark.parametrize("isolation", ["read committed", "serializable"])
+@pytest.mark.parametrize("isolation", ["read committed", "repeatable read", "serializable"])
 async def test_beats_reports_cancels_and_sweeps_in_any_order_never_fail(
     database: str, isolation: str
 ) -> None:

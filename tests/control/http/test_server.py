@@ -108,7 +108,7 @@ WAITING: dict[str, object] = {
     "states": ["a"],
     "request": "r",
     "instance": "i",
-    "wait": 50,
+    "wait": 20,
 }
 
 
@@ -128,7 +128,7 @@ def stopped_while_a_claim_waits(process: Process, kind: signal.Signals) -> float
 def test_a_signal_answers_waiting_claims_at_once_and_ends_with_0(
     process: Process, kind: signal.Signals
 ) -> None:
-    """Long before the five seconds of the stop, and the fifty of the wait. How soon on an idle box: the next test."""
+    """Long before the five seconds of the stop, and the twenty of the wait. How soon on an idle box: the next test."""
     assert stopped_while_a_claim_waits(process, kind) < 5
 
 

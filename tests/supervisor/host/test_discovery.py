@@ -112,6 +112,25 @@ def test_broken_files_do_not_take_the_others_down(tmp_path: Path) -> None:
     assert broken == {}
 
 
+def test_circles_of_imports_and_threads_of_an_import_are_no_faults(tmp_path: Path) -> None:
+    """BH-029: a circle that Python can resolve; one that it cannot is that file's, and a thread ends with the host."""
+    folder = write_folder(tmp_path / "folder", {"good.py": GOOD})
+    texts = {
+        "_one.py": "import _two\n",
+        "_two.py": "import _one\n",
+        "circle.py": "import _one\n",
+        "_half.py": "from stuck import y\nx = 1\n",
+        "stuck.py": "from _half import x\ny = 1\n",
+        "thread.py": "import threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()\n",
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    facts = loaded(folder)
+    assert [each.state for each in facts.routines] == ["coding"]
+    assert facts.faults == []
+    assert {each.file for each in facts.broken} == {"stuck.py"}
+
+
 def test_an_unreadable_file_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As root nothing is unreadable, so the answer of the system is given here."""
     from stateous_supervisor.host import folder as door
