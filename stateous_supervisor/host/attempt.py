@@ -174,6 +174,9 @@ class Attempt:
     def is_pausing(self) -> bool:
         return self._is_pausing
 
+    def rest_s(self, seconds: float) -> float:
+        return seconds
+
     def note(self, text: str) -> None:
         if self._counts():
             self._speaker.post_now(Noted(task=self.task, attempt=self.attempt, text=text))

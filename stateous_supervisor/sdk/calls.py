@@ -3,6 +3,7 @@
 Each checks its arguments, and has a course of `durable.py` followed.
 """
 
+# ruff: noqa: ASYNC109  the driver holds a step to its timeout
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -15,8 +16,10 @@ from stateous_supervisor.sdk.payloads import fitted, schema_text
 from stateous_supervisor.sdk.replay import Replay
 
 TTL: Final = "7d"
+BACKOFF_S: Final = 1.0
 
 T = TypeVar("T")
+Errors = type[Exception] | tuple[type[Exception], ...]
 Schema = Mapping[str, Any] | bool | None
 
 
@@ -113,7 +116,16 @@ class PlainCalls(Calls):
         answer = drive(durable.ask(self._replay(), asked, occurrence), self._replay(), self._caller())
         return fitted(schema, answer, key)
 
-    def step(self, name: str, function: Callable[[], T], *, occurrence: int | None = None) -> T:
+    def step(
+        self,
+        name: str,
+        function: Callable[[], T],
+        *,
+        retries: int = 0,
+        backoff: float | str = BACKOFF_S,
+        not_retryable: Errors = (),
+        occurrence: int | None = None,
+    ) -> T:
         """Do `function` once in the life of the task, and return its value: from then on the stored one (S2-06).
 
         What comes back has been JSON, also the first time: a tuple is a list. A process that dies after the function
@@ -122,6 +134,10 @@ class PlainCalls(Calls):
         Args:
             name: names the step. The same name again is its next occurrence.
             function: takes nothing and returns JSON.
+            retries: how often it is tried again in this attempt when it raises an `Exception`; 0 to 1,000.
+            backoff: the rest before the second try: seconds, or text such as ``"5s"``; at most a minute. It doubles,
+                up to a minute. The attempt waits in place and keeps its slot.
+            not_retryable: errors after which nothing is tried again.
             occurrence: which time this is, from 1; the same one returns the same value.
 
         Raises:
@@ -129,7 +145,10 @@ class PlainCalls(Calls):
             RuntimeError: a step of this name is under way, or this is called inside a step.
             Parked: a pause was requested, and is observed before the step. FeatureMissing, CallRefused: as for `ask`.
         """
-        course = durable.step(self._replay(), name, function, occurrence, self._caller().is_pausing)
+        tries = durable.tries(retries, backoff, not_retryable)
+        course = durable.step(
+            self._replay(), name, function, occurrence, self._caller().is_pausing, tries=tries
+        )
         return drive(course, self._replay(), self._caller())  # type: ignore[no-any-return]
 
     def checkpoint(self, name: str, *, occurrence: int | None = None) -> None:
@@ -198,16 +217,49 @@ class AwaitedCalls(Calls):
 
     @overload
     async def step(
-        self, name: str, function: Callable[[], Awaitable[T]], *, occurrence: int | None = None
+        self,
+        name: str,
+        function: Callable[[], Awaitable[T]],
+        *,
+        retries: int = 0,
+        backoff: float | str = BACKOFF_S,
+        not_retryable: Errors = (),
+        timeout: float | str | None = None,
+        occurrence: int | None = None,
     ) -> T: ...
     @overload
-    async def step(self, name: str, function: Callable[[], T], *, occurrence: int | None = None) -> T: ...
-    async def step(self, name: str, function: Callable[[], Any], *, occurrence: int | None = None) -> Any:
+    async def step(
+        self,
+        name: str,
+        function: Callable[[], T],
+        *,
+        retries: int = 0,
+        backoff: float | str = BACKOFF_S,
+        not_retryable: Errors = (),
+        timeout: float | str | None = None,
+        occurrence: int | None = None,
+    ) -> T: ...
+    async def step(
+        self,
+        name: str,
+        function: Callable[[], Any],
+        *,
+        retries: int = 0,
+        backoff: float | str = BACKOFF_S,
+        not_retryable: Errors = (),
+        timeout: float | str | None = None,
+        occurrence: int | None = None,
+    ) -> Any:
         """Do `function` once in the life of the task, as `PlainCalls.step` does; it may be `async def` (S2-12).
 
-        Steps may run side by side, each under a name of its own (S2-22).
+        Steps may run side by side, each under a name of its own (S2-22). `timeout` is for each try: what is awaited is
+        cancelled after it, and the step raises TimeoutError, which is tried again like other errors. A plain function
+        cannot be interrupted, and runs on.
         """
-        course = durable.step(self._replay(), name, function, occurrence, self._caller().is_pausing)
+        tries = durable.tries(retries, backoff, not_retryable, timeout)
+        course = durable.step(
+            self._replay(), name, function, occurrence, self._caller().is_pausing, tries=tries
+        )
         return await drive_async(course, self._replay(), self._caller())
 
     async def checkpoint(self, name: str, *, occurrence: int | None = None) -> None:

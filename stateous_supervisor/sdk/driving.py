@@ -11,12 +11,15 @@ import threading
 from collections.abc import Awaitable
 from concurrent.futures import Future
 from contextvars import ContextVar
-from typing import Any, Protocol, TypeVar, cast
+from time import monotonic, sleep
+from typing import Any, Final, Protocol, TypeVar, cast
 
-from stateous_supervisor.sdk.durable import Course, Quiet, Reply, Send, Wish, Work
+from stateous_supervisor.sdk.durable import Course, Quiet, Reply, Rest, Send, Wish, Work
 from stateous_supervisor.sdk.replay import Replay
 
 T = TypeVar("T")
+
+LOOK_S: Final = 1.0
 
 _step: ContextVar[Work | None] = ContextVar("step", default=None)
 
@@ -26,7 +29,8 @@ class Caller(Protocol):
 
     `call` returns at once. The future gets a `Reply`, or raises what ends the routine: `Parked`, `AttemptLost`.
     `check_held` raises the same where the attempt is over already, so that nothing is begun any more (DX-06, S2-49).
-    `works` counts steps under way, which a lost attempt may still finish.
+    `works` counts steps under way, which a lost attempt may still finish. `rest_s` returns for how long to wait where
+    a step rests before it is tried again: in a host as long as is asked, in a test not at all.
     """
 
     works: int
@@ -34,6 +38,7 @@ class Caller(Protocol):
     def call(self, kind: str, body: bytes) -> Future[Reply]: ...
     def is_pausing(self) -> bool: ...
     def check_held(self) -> None: ...
+    def rest_s(self, seconds: float) -> float: ...
 
 
 def step_key() -> str:
@@ -88,6 +93,8 @@ def _granted(wish: Wish, replay: Replay, caller: Caller) -> Any:
             return caller.call(wish.call, wish.body).result()
         case Work():
             return _worked(wish, caller)
+        case Rest():
+            return _rested(monotonic() + caller.rest_s(wish.seconds), caller)
         case Quiet():
             quiet = threading.Event()
             replay.when_quiet(quiet.set)
@@ -100,6 +107,8 @@ async def _granted_async(wish: Wish, replay: Replay, caller: Caller) -> Any:
             return await asyncio.wrap_future(caller.call(wish.call, wish.body))
         case Work():
             return await _worked_async(wish, caller)
+        case Rest():
+            return await asyncio.sleep(caller.rest_s(wish.seconds))
         case Quiet():
             quiet = asyncio.Event()
             replay.when_quiet(quiet.set)
@@ -124,20 +133,33 @@ def _worked(work: Work, caller: Caller) -> Any:
     return made
 
 
+def _rested(until: float, caller: Caller) -> None:
+    """Wait, and look each second whether the attempt still counts."""
+    while (left_s := until - monotonic()) > 0:
+        sleep(min(left_s, LOOK_S))
+        caller.check_held()
+
+
 async def _worked_async(work: Work, caller: Caller) -> Any:
     caller.check_held()
     before = _step.set(work)
     caller.works += 1
     try:
         made = work.function()
-        return await _value(made) if inspect.isawaitable(made) else made
+        return await _value(made, work) if inspect.isawaitable(made) else made
     finally:
         caller.works -= 1
         _step.reset(before)
 
 
-async def _value(made: Awaitable[T]) -> T:
-    return await made
+async def _value(made: Awaitable[T], work: Work) -> T:
+    try:
+        async with asyncio.timeout(work.timeout_s) as limit:
+            return await made
+    except TimeoutError:
+        if not limit.expired():
+            raise  # the function's own
+    raise TimeoutError(f"the step {work.name!r} was not done within {work.timeout_s:g} s, and was cancelled")
 
 
 def _check(caller: Caller) -> None:

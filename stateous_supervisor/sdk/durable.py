@@ -7,19 +7,22 @@ Every call to the control plane is a `Send` of some kind; a new kind needs a cou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 from msgspec import Raw
-from stateous_contract.limits import QUESTION_KEY_CHARS_MAX, STEP_CHARS_MAX
+from stateous_contract.limits import QUESTION_KEY_CHARS_MAX, RETRIES_MAX, STEP_CHARS_MAX
 from stateous_contract.messages import Asked, PassedStep, encode
 
 from stateous_supervisor.sdk.endings import CallRefused, FeatureMissing, Parked
+from stateous_supervisor.sdk.marks import duration_s
 from stateous_supervisor.sdk.replay import Point, Replay
 from stateous_supervisor.sdk.values import json_size_checked, json_text, read
 
+# The longest rest between two tries of a step; whoever waits longer parks.
+REST_S_MAX: Final = 60.0
 # What the agent says to a call that its control plane does not offer.
 FEATURE_MISSING: Final = "feature_missing"
 OCCURRENCE_MAX: Final = 2**31 - 1
@@ -39,11 +42,22 @@ class Send:
 
 @dataclass(frozen=True)
 class Work:
-    """Do a step's function. What it returned comes back, or what it raised is raised. `key` is the step's own."""
+    """Do a step's function. What it returned comes back, or what it raised is raised. `key` is the step's own.
+
+    After `timeout_s` seconds what is awaited is cancelled, and TimeoutError raised.
+    """
 
     function: Callable[[], Any]
     key: str
     name: str
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Rest:
+    """Wait in place for some seconds, before a step's function is tried again."""
+
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -72,8 +86,20 @@ class _Page(msgspec.Struct):
 _refusal: Final = msgspec.json.Decoder(_Refusal)
 _page: Final = msgspec.json.Decoder(_Page)
 
-Wish = Send | Work | Quiet
+Wish = Send | Work | Rest | Quiet
 Course = Generator[Wish, Any, T]
+
+
+class Tries(NamedTuple):
+    """How often a step's function is tried again, and after how long a rest: `backoff_s`, then twice as long each time.
+
+    Only what is raised as an `Exception` is tried again, and nothing that is one of `not_retryable`.
+    """
+
+    retries: int = 0
+    backoff_s: float = 1.0
+    not_retryable: tuple[type[Exception], ...] = ()
+    timeout_s: float | None = None
 
 
 class Question(NamedTuple):
@@ -93,6 +119,8 @@ def step(
     function: Callable[[], Any],
     occurrence: int | None,
     is_pausing: Callable[[], bool],
+    *,
+    tries: Tries,
 ) -> Course[Any]:
     """Do `function` once for the whole life of the task, and return what it returned (S2-05 … S2-07, S2-30).
 
@@ -104,17 +132,17 @@ def step(
         if stored is None and is_pausing():
             yield from _pause(replay, {})
         if stored is None:
-            stored = yield from _first(replay, point, function)
+            stored = yield from _first(replay, point, function, tries)
         replay.visit(point)
     finally:
         replay.leave(point)
     return read(stored)
 
 
-def _first(replay: Replay, point: Point, function: Callable[[], Any]) -> Course[bytes]:
+def _first(replay: Replay, point: Point, function: Callable[[], Any], tries: Tries) -> Course[bytes]:
     replay.begin(point)
     try:
-        made = yield Work(function, replay.key_of(point), point.name)
+        made = yield from _tried(Work(function, replay.key_of(point), point.name, tries.timeout_s), tries)
         what = f"the value of the step {point.name!r}"
         value = json_size_checked(json_text(made, what), what)
         place = {"step": point.name, "occurrence": point.occurrence, "version": replay.version}
@@ -123,6 +151,25 @@ def _first(replay: Replay, point: Point, function: Callable[[], Any]) -> Course[
     finally:
         replay.end(point)
     return reply.body
+
+
+def _tried(work: Work, tries: Tries) -> Course[Any]:
+    """Do a step's function, again after a rest while it raises and tries are left."""
+    for rest_s in _rests_s(tries):
+        try:
+            return (yield work)
+        except tries.not_retryable:
+            raise
+        except Exception:  # user code: whatever it raises is tried again
+            yield Rest(rest_s)
+    return (yield work)
+
+
+def _rests_s(tries: Tries) -> Iterator[float]:
+    rest_s = tries.backoff_s
+    for _ in range(tries.retries):
+        yield rest_s
+        rest_s = min(2 * rest_s, REST_S_MAX)
 
 
 def checkpoint(replay: Replay, name: str, occurrence: int | None) -> Course[None]:
@@ -233,6 +280,24 @@ def question(
         ttl_s=ttl_s,
         remind_s=remind_s,
     )
+
+
+def tries(
+    retries: int, backoff: float | str, not_retryable: Any, timeout: float | str | None = None
+) -> Tries:
+    """Return how a step is tried. Raises TypeError, ValueError: that is no way to."""
+    if isinstance(retries, bool) or not isinstance(retries, int) or not 0 <= retries <= RETRIES_MAX:
+        raise ValueError(f"retries is {retries!r:.150}; it must be a whole number from 0 to {RETRIES_MAX}")
+    kinds = not_retryable if isinstance(not_retryable, tuple) else (not_retryable,)
+    if not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds):
+        raise TypeError(f"not_retryable is a class of errors, or a tuple of them, not {not_retryable!r:.150}")
+    backoff_s = duration_s(backoff, "backoff")
+    if backoff_s > REST_S_MAX:
+        raise ValueError(
+            f"backoff is {backoff!r}; a step rests in place, for at most {REST_S_MAX:g} s: whoever waits longer "
+            "lets the attempt fail, and has the state's retries"
+        )
+    return Tries(retries, backoff_s, kinds, None if timeout is None else duration_s(timeout, "timeout"))
 
 
 def name_checked(name: Any, what: str, chars_max: int) -> str:

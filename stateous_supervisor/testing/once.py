@@ -206,6 +206,10 @@ class Port:
     def is_pausing(self) -> bool:
         return False
 
+    def rest_s(self, seconds: float) -> float:  # noqa: ARG002  that is the point
+        """Nobody rests in a test."""
+        return 0.0
+
     def _reply(self, kind: str, body: bytes) -> Reply:
         if kind == "ask":
             return self._ask(read(body))

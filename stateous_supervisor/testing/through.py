@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
@@ -183,6 +183,10 @@ class _Port(Port):
 
     def is_pausing(self) -> bool:
         return self._has_new or self._is_over or self.is_parked
+
+    def rest_s(self, seconds: float) -> float:
+        self._plane.now += timedelta(seconds=seconds)
+        return 0.0
 
     def call(self, kind: str, body: bytes) -> Future[Reply]:
         made: Future[Reply] = Future()

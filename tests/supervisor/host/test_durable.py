@@ -195,3 +195,42 @@ def test_steps_that_are_not_come_by_are_told_with_the_outcome_s2_13(
 
     outcome: Outcome = host.outcome(task)
     assert (outcome.outcome, outcome.unmet) == ("event", ["b#1"])
+
+
+TRIED = """
+tries = []
+def make():
+    tries.append(1)
+    if len(tries) < 3:
+        raise OSError("not yet")
+    return len(tries)
+ctx["got"] = ctx.step("a", make, retries=2, backoff=0.01)
+return events.coded()
+"""
+
+
+@STATES
+def test_a_step_is_tried_again_in_its_attempt_and_stored_once(host: Child, task: int, state: str) -> None:
+    start(host, task, state, TRIED)
+    call = called(host, task, "checkpoint")
+    answer(host, call, json.loads(bytes(call.body))["value"])
+
+    assert json.loads(bytes(host.outcome(task).context or b"")) == {"got": 3}
+
+
+@STATES
+def test_a_lost_attempt_leaves_the_rest_between_two_tries_s2_49(host: Child, task: int, state: str) -> None:
+    """The rest is a minute, and the routine has left long before a test would give up."""
+    body = "def make():\n    ctx.note('tried')\n    raise OSError\n"
+    start(
+        host,
+        task,
+        state,
+        f"{body}try:\n    ctx.step('a', make, retries=1, backoff=60)\nfinally:\n    print(f'left {{ctx.task}}')",
+    )
+    host.wait(Noted, lambda frame: (frame.task, frame.text) == (task, "tried"))
+    host.cancel(task, cause="attempt_over")
+
+    assert host.outcome(task).is_dropped
+    host.line(f"left {task}")
+    assert noted(host, task) == ["tried"]

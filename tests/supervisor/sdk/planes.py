@@ -28,6 +28,7 @@ class Plane(Recorder):
     def __init__(self) -> None:
         super().__init__()
         self.works = 0
+        self.rests: list[float] = []
         self.heard: list[tuple[str, dict[str, Any]]] = []
         self.values: dict[tuple[str, int], bytes] = {}
         self.answers: dict[tuple[str, int], Any] = {}
@@ -49,6 +50,10 @@ class Plane(Recorder):
     def check_held(self) -> None:
         if self.cause is not None:
             raise AttemptLost(self.cause)
+
+    def rest_s(self, seconds: float) -> float:
+        self.rests.append(seconds)
+        return 0.0
 
     def is_pausing(self) -> bool:
         return self.pauses > 0
