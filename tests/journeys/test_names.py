@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
+import pytest
 from programs import AgentProgram, ControlPlaneClient, wait_for
 
 from journeys import folders
@@ -14,34 +16,42 @@ def beginnings(folder: Path, token: str) -> int:
     return [phase for _, phase in folders.phases(folder, token)].count("begin")
 
 
+@pytest.mark.parametrize("comes_back", [False, True], ids=["gone", "restarted"])
 def test_two_agents_of_one_name_leave_each_others_work_alone(
-    box: Path, plane_url: str, plane: ControlPlaneClient
+    box: Path, plane_url: str, plane: ControlPlaneClient, comes_back: bool
 ) -> None:
-    """The heartbeats of the one neither renew nor lose what the other runs; its orphans are retried all the same."""
+    """The heartbeats of the one neither renew nor lose what the other runs; its orphans are retried all the same.
+
+    So they are when it is started again at once, under the same name, which is not refused.
+    """
+    prefix = "back" if comes_back else "twin"
     one = folders.make(box / "one", plane_url)
     two = folders.make(box / "two", plane_url)
     gate = box / "gate"
 
     with AgentProgram(one, plane_url, "--tasks", "2") as first:
         for name in ("a", "b"):
-            plane.start(f"twin-{name}", gate=str(gate))
-            wait_for(lambda name=name: beginnings(one, f"twin-{name}"), within_s=10, what="beginning")
+            plane.start(f"{prefix}-{name}", gate=str(gate))
+            wait_for(lambda name=name: beginnings(one, f"{prefix}-{name}"), within_s=10, what="beginning")
         with AgentProgram(two, plane_url, "--tasks", "2") as second:
             for name in ("c", "d"):
-                plane.start(f"twin-{name}", gate=str(gate))
-                wait_for(lambda name=name: beginnings(two, f"twin-{name}"), within_s=10, what="beginning")
+                plane.start(f"{prefix}-{name}", gate=str(gate))
+                wait_for(lambda name=name: beginnings(two, f"{prefix}-{name}"), within_s=10, what="beginning")
             first.kill()
             # Half of the slots of the name are gone; what they ran must come back although the name lives.
             gate.touch()
-            for name in "abcd":
-                plane.until(f"twin-{name}", status="completed", within_s=15)
+            with AgentProgram(one, plane_url, "--tasks", "2") if comes_back else nullcontext() as again:
+                for name in "abcd":
+                    plane.until(f"{prefix}-{name}", status="completed", within_s=30)
+                assert again is None or again.child.poll() is None
             assert second.child.poll() is None
 
     for name in "cd":
-        assert beginnings(two, f"twin-{name}") >= 1
-        assert "task_failed" not in plane.kinds(f"twin-{name}")
+        assert beginnings(two, f"{prefix}-{name}") >= 1
+        assert "task_failed" not in plane.kinds(f"{prefix}-{name}")
     for name in "ab":
-        assert plane.kinds(f"twin-{name}").count("task_failed") == 1
+        ends = [kind for kind in plane.kinds(f"{prefix}-{name}") if kind in ("task_failed", "task_released")]
+        assert ends == ["task_failed"], ends
 
 
 def test_a_copied_state_folder_delivers_nothing_twice(
