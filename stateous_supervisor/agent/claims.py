@@ -31,6 +31,7 @@ from stateous_supervisor.agent.withdrawals import Withdrawals
 
 SETTLE_S: Final = 0.02  # a claim that is not answered by then is taken to wait
 AGAIN_S: Final = 1.0  # how soon a second claim that brought nothing is repeated, while the first one waits
+CUT_S: Final = 2.0  # a waiting claim that ends by more than this too early was cut
 VIOLATIONS_MAX: Final = 3
 WITHDRAW_S: Final = 2.0
 LAST_ANSWER_S: Final = 5.0
@@ -140,7 +141,10 @@ class Claims:
             else:
                 await self._withdrawals.again()
                 if not got:  # who does not wait, or waits no more, is polled
+                    is_cut = anyio.current_time() - begun_at < wait_s - CUT_S
                     await lane.wake.wait(begun_at + cadence.poll_s(self._luck.random()))
+                    if is_cut:  # by a control plane that stops or has another workflow: who comes next may differ
+                        self._contact.compare_anew()
 
     async def _pause(self, lane: Lane, error: Unanswered, identity: Identity | None = None) -> None:
         lane.failures += 1

@@ -103,7 +103,7 @@ class Contact:
         return [work for work in found if self.suits(work)]
 
     def compare_anew(self) -> None:
-        """The folder was read again: ask and compare now."""
+        """The folder was read again, or the workflow may have changed: ask and compare now."""
         self._wake.ring()
 
     async def wait_for_terms(self) -> None:

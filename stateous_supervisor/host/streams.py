@@ -39,8 +39,14 @@ def install(say: Say) -> None:
 
 
 def uninstall() -> None:
-    """Give the process its own streams back: a forked child has nobody to say anything to."""
+    """Give the process its own streams back: a forked child has nobody to say anything to.
+
+    They write line by line, also where Python runs unbuffered: lines of several children do not run into each other.
+    """
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True, write_through=False)
     _ended.clear()
 
 

@@ -141,18 +141,18 @@ def test_a_memory_hog_fails_alone_by_its_limit_and_says_so(
     with (folder / "stateous.yaml").open("a") as file:
         file.write("routines: {hand: {memory_mb: 600}}\n")
     with AgentProgram(folder, plane_url) as agent:
-        plane.start("loop", kind="loop", gate=str(box / "gate"))
-        plane.start("hog", kind="hog")
-        plane.until("hog", state="rescue")
+        plane.start("spared", kind="loop", gate=str(box / "gate"))
+        plane.start("memory-hog", kind="hog")
+        plane.until("memory-hog", state="rescue")
         (box / "gate").touch()
-        plane.until("loop", status="completed")
-        plane.start("fits")
-        plane.until("fits", status="completed")
+        plane.until("spared", status="completed")
+        plane.start("fits-in")
+        plane.until("fits-in", status="completed")
         assert len(events(agent, "host.started")) == 1
-    failed = [e["data"]["error"] for e in plane.history("hog") if e["kind"] == "task_failed"]
+    failed = [e["data"]["error"] for e in plane.history("memory-hog") if e["kind"] == "task_failed"]
     assert len(failed) == 3
     assert all("memory" in text.lower() for text in failed), failed
-    for token in ("loop", "fits"):
+    for token in ("spared", "fits-in"):
         assert "task_failed" not in plane.kinds(token)
 
 

@@ -25,6 +25,20 @@ def test_an_idle_agent_has_one_waiting_claim_and_nothing_else_a_13() -> None:
     simulate(main, features=("wait", "batch", "release"))
 
 
+def test_a_waiting_claim_that_is_cut_has_the_workflow_compared_again_a_09() -> None:
+    """A control plane that stops answers 204; the next may be there, with another workflow, before it is missed."""
+
+    async def main(world: World) -> None:
+        async with world.agent({"plain": stay}):
+            await anyio.sleep(1.0)
+            world.fake.faults.append(Fault("POST /tasks/claim", status=204, body=b""))
+            await anyio.sleep(30.0)
+
+            assert [heard.path for heard in world.fake.heard].count("/health") == 2
+
+    simulate(main, features=("wait", "batch", "release"))
+
+
 def test_an_idle_agent_on_the_baseline_polls_each_second_a_13() -> None:
     async def main(world: World) -> None:
         async with world.agent({"plain": stay}):

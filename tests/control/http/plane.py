@@ -58,7 +58,9 @@ class SilentPlane(ControlPlane):
             entered_at="2026-01-01T00:00:00Z",
         )
 
-    async def start_token(self, name: str, context: Raw | None) -> tuple[TokenView, bool]:
+    async def start_token(
+        self, name: str, context: Raw | None, key: str | None = None
+    ) -> tuple[TokenView, bool]:
         self._note("start", (name, context))
         return self.view(name, context), True
 
