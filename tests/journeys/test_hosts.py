@@ -53,17 +53,17 @@ def test_an_agent_that_slept_through_its_lease_lets_go(
     plane.start("slept", kind="loop", gate=str(box / "gate"))
 
     with AgentProgram(folder, plane_url, "--tasks", "1") as agent:
-        wait_for(lambda: folders.phases(folder, "slept"), within_s=15, what="beginning")
+        wait_for(lambda: folders.phases(folder, "slept"), within_s=30, what="beginning")
         os.killpg(agent.child.pid, signal.SIGSTOP)
         host = folders.ledger(folder)[0]["pid"]
         os.kill(host, signal.SIGSTOP)
-        wait_for(lambda: "task_retrying" in plane.kinds("slept"), within_s=10, what="ended lease")
+        wait_for(lambda: "task_retrying" in plane.kinds("slept"), within_s=30, what="ended lease")
         claim = {"supervisor": "elsewhere", "states": ["loop"]}
         task = plane.http.post("/tasks/claim", json=claim).json()
         assert task["attempt"] == 2
         os.kill(host, signal.SIGCONT)
         os.killpg(agent.child.pid, signal.SIGCONT)
-        wait_for(lambda: (1, "cancelled") in folders.phases(folder, "slept"), within_s=5, what="cancellation")
+        wait_for(lambda: (1, "cancelled") in folders.phases(folder, "slept"), within_s=30, what="cancellation")
 
         report = {
             "kind": "event",
