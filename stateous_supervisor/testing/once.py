@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from stateous_contract.messages import Grant
 
@@ -31,6 +31,9 @@ from stateous_supervisor.sdk.values import json_text, read
 
 # A name, or a name and which time the code comes by it.
 Place = str | tuple[str, int]
+
+# What ends a routine, and not the test.
+_ENDS: Final = (Exception, SystemExit, GeneratorExit, AttemptLost, Parked, asyncio.CancelledError)
 
 Routine = (
     Callable[[Any], Coroutine[Any, Any, Occurrence[Any] | None]] | Callable[[Any], Occurrence[Any] | None]
@@ -269,8 +272,12 @@ def call(routine: Any, arguments: Callable[[], tuple[Any, ...]]) -> tuple[Any, B
     try:
         made = routine(*arguments())
         return (_awaited(made) if inspect.iscoroutinefunction(routine) else made), None
-    except (Exception, SystemExit, GeneratorExit, AttemptLost, Parked, asyncio.CancelledError) as error:
+    except _ENDS as error:
         return None, error  # the runner's boundary: whatever a routine raises is a failed attempt
+    except BaseExceptionGroup as group:  # of a TaskGroup, for one
+        if group.split(_ENDS)[1] is not None:
+            raise
+        return None, group
 
 
 def _awaited(coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -343,5 +350,11 @@ def outcome_from(
         questions=port.questions,
         steps=port.steps,
         result=None if frame.result is None else read(bytes(frame.result)),
-        reason=exception.reason if isinstance(exception, Parked) and port.is_parked else None,
+        reason=_reason(exception) if port.is_parked else None,
     )
+
+
+def _reason(error: BaseException | None) -> str | None:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error.reason if isinstance(error, Parked) else None

@@ -48,7 +48,8 @@ class NotDeterministic(AssertionError):
     Args:
         run: which run from the top it was, from 1.
         expected: the durable call that an earlier run passed, ``name#occurrence``, or ``its end``.
-        found: the durable call that came in its place, or ``its end``. Questions are ``question:name#occurrence``.
+        found: the durable call that came in its place, ``its end``, or the failure that came after its end only.
+            Questions are ``question:name#occurrence``.
     """
 
     def __init__(self, run: int, expected: str, found: str) -> None:
@@ -107,7 +108,9 @@ def run_through(
         outcome = play.run(outcome.memory)
     runs = play.runs
     if outcome.kind in ("event", "waiting", "returned"):
-        play.run(outcome.memory, is_over=True)
+        again = play.run(outcome.memory, is_over=True)
+        if again.failed:
+            raise NotDeterministic(play.runs, END, str(again.error)) from again.exception
     steps = {str(point): read(value) for point, value in plane.points.items()}
     elapsed_s = (plane.now - moment).total_seconds()
     return replace(outcome, questions=plane.questions, steps=steps, runs=runs, elapsed_s=elapsed_s)

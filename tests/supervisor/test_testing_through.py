@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -140,6 +141,56 @@ def test_steps_side_by_side_in_any_order_are_no_difference_s2_22() -> None:
     assert len(outcome.steps) == 9
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_branches_of_steps_and_sleeps_in_any_mixture_are_no_difference_s2_22(seed: int) -> None:
+    dice = random.Random(seed)
+    plans = [[dice.choice("pas ") for _ in range(dice.randint(1, 4))] for _ in range(dice.randint(2, 4))]
+    has_group = dice.random() < 0.5
+
+    @routine("mixed")
+    async def mixed(ctx: AsyncContext[Any], given: Any) -> None:
+        async def branch(number: int) -> None:
+            for place, kind in enumerate(plans[number]):
+                name = f"{number}.{place}"
+                if kind == "p":
+                    await ctx.step(name, lambda: 1)
+                elif kind == "a":
+                    await ctx.step(name, lambda: _slowly("x", number))
+                elif kind == "s":
+                    await ctx.sleep_for(name, "1h")
+                else:
+                    await _slowly("x", number)
+
+        if has_group:
+            async with asyncio.TaskGroup() as group:
+                for number in range(len(plans)):
+                    group.create_task(branch(number))
+        else:
+            await asyncio.gather(*map(branch, range(len(plans))))
+
+    outcome = run_through(mixed)
+
+    assert (outcome.kind, outcome.error) == ("returned", None)
+    assert len(outcome.steps) == sum(kind != " " for plan in plans for kind in plan)
+
+
+def test_a_park_within_a_group_is_a_park_and_a_test_can_be_ended_there() -> None:
+    @routine("grouped")
+    async def grouped(ctx: AsyncContext[Any], ends: bool) -> None:
+        async def fails() -> None:
+            pytest.fail("not like this")
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fails() if ends else ctx.wait_for_signal("go"))
+
+    outcome = run_through(grouped, False)
+
+    assert (outcome.kind, outcome.reason) == ("parked", "awaiting_signal:go#1")
+    with pytest.raises(BaseExceptionGroup) as ended:
+        run_through(grouped, True)
+    assert ended.group_contains(pytest.fail.Exception)
+
+
 def test_a_name_that_is_another_one_in_each_run_is_found_s2_13() -> None:
     numbers = itertools.count(1)
 
@@ -184,6 +235,13 @@ def test_each_kind_of_call_that_is_not_come_by_again_is_named(
         run_through(of(body_of_turns(first, later)), answers={"go": 1}, signals={"s": 1})
 
     assert (raised.value.expected, raised.value.found) == (expected, found)
+
+
+def test_a_run_that_fails_after_its_end_only_is_told() -> None:
+    again = body_of_turns(lambda c: c.step("a", int), lambda c: c.sleep_for("a", 1))
+
+    with pytest.raises(NotDeterministic, match="came to \"RuntimeError: 'a#1' was passed as a step"):
+        run_through(of(again))
 
 
 def test_of_several_things_the_first_one_counts_and_says_which_dx_09() -> None:
