@@ -14,7 +14,7 @@ import threading
 from pathlib import Path
 from typing import NoReturn
 
-from stateous_supervisor.host import children, shelter, streams
+from stateous_supervisor.host import children, processes, shelter, streams
 from stateous_supervisor.host.serve import Host
 
 # The agent waits two seconds for the host.
@@ -48,8 +48,12 @@ def main(arguments: list[str]) -> NoReturn:
 
 
 def _end(host: Host) -> NoReturn:
-    """End the process, in the link's thread: routines may hold every other one."""
+    """End the process, in the link's thread: routines may hold every other one.
+
+    What routines started goes first: the agent that would end it may be dead (A-48).
+    """
     host.end_isolated(ISOLATED_S)
+    processes.end_session()
     if host.link.fault is None:
         os._exit(0)
     os.write(2, host.link.fault.encode())

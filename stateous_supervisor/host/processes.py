@@ -1,7 +1,7 @@
 """Other processes, by /proc: who descends from whom, and how to signal all of them.
 
 Linux only; elsewhere nobody is found. No state. Called by keepers, which adopt what escapes from a routine's session
-and so have it below them.
+and so have it below them, and by a host at its end.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Final
 
 _PROC: Final = Path("/proc")
+_ROUNDS: Final = 3
 
 
 def descendants(root: int) -> list[int]:
     """Return the processes below `root` that are no zombies, parents before their children."""
     children: dict[int, list[int]] = {}
     zombies: set[int] = set()
-    for pid, parent, state in _all():
+    for pid, parent, state, _ in _all():
         children.setdefault(parent, []).append(pid)
         if state in ("Z", "X"):
             zombies.add(pid)
@@ -35,7 +36,7 @@ def descendants(root: int) -> list[int]:
 
 def children(parent: int) -> list[int]:
     """Return the direct children of `parent` that are no zombies."""
-    return [pid for pid, above, state in _all() if above == parent and state not in ("Z", "X")]
+    return [pid for pid, above, state, _ in _all() if above == parent and state not in ("Z", "X")]
 
 
 def signal_tree(root: int, group: int, number: signal.Signals) -> None:
@@ -60,11 +61,27 @@ def _signal_group(group: int, number: signal.Signals) -> bool:
     return True
 
 
-def _all() -> Iterator[tuple[int, int, str]]:
-    """Yield pid, parent and state of every process that can be seen."""
+def end_session() -> None:
+    """Kill all others in the session that this process leads (A-48); where it leads none, nobody."""
+    me = os.getpid()
+    if os.getsid(0) != me:
+        return
+    for _ in range(_ROUNDS):  # one may have forked while it was looked for
+        others = [
+            pid for pid, _, state, session in _all() if session == me != pid and state not in ("Z", "X")
+        ]
+        for pid in others:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        if not others:
+            return
+
+
+def _all() -> Iterator[tuple[int, int, str, int]]:
+    """Yield pid, parent, state and session of every process that can be seen."""
     for entry in _PROC.iterdir() if _PROC.is_dir() else ():
         if entry.name.isdecimal():
             with contextlib.suppress(OSError, ValueError):
                 # The name in brackets may hold anything, a bracket too.
                 fields = (entry / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
-                yield int(entry.name), int(fields[1]), fields[0]
+                yield int(entry.name), int(fields[1]), fields[0], int(fields[3])

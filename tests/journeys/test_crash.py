@@ -184,6 +184,45 @@ def with_no_mercy(process: psutil.Process) -> None:
         return
 
 
+PROGRAMS = """
+import subprocess, time
+from contract import events, states
+from stateous_supervisor import on_state
+from _shared import wrote
+
+@on_state(states.hand)
+def hand(ctx):
+    deaf = "trap '' TERM INT HUP; sleep 600 & wait; sleep 600"
+    own_group = "set -m; sleep 600 & echo $!; wait"
+    programs = [subprocess.Popen(["sh", "-c", script], process_group=group) for script, group in
+                [(deaf, None), ("sleep 600", None), (own_group, None), ("sleep 600", 0)]]
+    wrote(ctx, "begin", programs=[program.pid for program in programs])
+    time.sleep(600)
+"""
+
+
+def test_no_program_of_a_thread_routine_outlives_a_killed_agent(
+    box: Path, plane_url: str, plane: ControlPlaneClient
+) -> None:
+    """A-48: also one that ignores signals, and one in a process group of its own, as long as it stays in the session."""
+    folder = folders.make(box, plane_url, hand=PROGRAMS)
+    plane.start("programs")
+
+    with AgentProgram(folder, plane_url) as agent:
+        began(folder, "programs")
+        roots = [psutil.Process(pid) for pid in folders.ledger(folder)[0]["programs"]]
+        wait_for(lambda: len(every(roots)) >= 6, within_s=15, what="programs of programs")
+        started = every(roots)
+        agent.child.kill()
+        _, alive = psutil.wait_procs(started, timeout=20)
+    plane.cancel("programs")
+    assert alive == []
+
+
+def every(roots: list[psutil.Process]) -> list[psutil.Process]:
+    return [process for root in roots for process in (root, *root.children(recursive=True))]
+
+
 def test_nothing_of_an_agent_outlives_it(box: Path, plane_url: str, plane: ControlPlaneClient) -> None:
     """A-48: kill -9 of the agent process alone ends its host too."""
     folder = folders.make(box, plane_url)
