@@ -37,12 +37,13 @@ class FaultProxy:
     """Listens on a port of its own and passes requests to `upstream` (a URL).
 
     `idle_s` closes a connection that has been idle for so long. `body_bytes_max` answers 413 with a page to anything
-    larger, as a web server in front would.
+    larger, as a web server in front would; with `cuts` it closes the connection instead.
     """
 
     upstream: str
     idle_s: float = 60.0
     body_bytes_max: int | None = None
+    cuts: bool = False
     address: str = "127.0.0.1"
     port: int = 0
     rules: list[Rule] = field(default_factory=list)
@@ -116,7 +117,8 @@ class FaultProxy:
         if rule is not None:
             self._used(rule)
         if self.body_bytes_max is not None and len(body) > self.body_bytes_max:
-            connection.sendall(page(413))
+            if not self.cuts:
+                connection.sendall(page(413))
             return False
         answer = self._upstream_answer(head, body) if rule is None or rule.forwards else b""
         if rule is not None:

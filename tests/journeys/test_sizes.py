@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from faults import FaultProxy
-from programs import AgentProgram, ControlPlaneClient
+from programs import AgentProgram, ControlPlaneClient, wait_for
 
 from journeys import folders
 
@@ -95,3 +95,27 @@ def test_a_proxy_that_takes_less_than_the_control_plane_wedges_nothing(
         proxy.body_bytes_max = None
 
     assert len(failures(plane, "narrow")) == 3
+
+
+def test_a_proxy_that_cuts_what_is_large_holds_up_nothing_else(
+    folder: Path, plane: ControlPlaneClient, proxy: FaultProxy
+) -> None:
+    """No answer is no refusal: the outcome is kept and sent again, until it gets through; others arrive meanwhile."""
+    limit, heard = 100_000, len(proxy.heard)
+
+    def cut() -> int:
+        return sum(len(body) > limit for _, _, _, body in proxy.heard[heard:])
+
+    proxy.body_bytes_max, proxy.cuts = limit, True
+    try:
+        plane.start("cut", size=300_000)
+        wait_for(lambda: cut() >= 2, within_s=30, what="second try")
+        plane.start("passes", size=10)
+        plane.until("passes", status="completed", within_s=30)
+        assert plane.token("cut")["state"] == "hand"
+    finally:
+        proxy.body_bytes_max, proxy.cuts = None, False
+    plane.until("cut", status="completed", within_s=40)
+
+    assert failures(plane, "cut") == []
+    assert plane.kinds("cut").count("task_claimed") == 2  # one a state: no attempt was spent
