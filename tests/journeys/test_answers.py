@@ -85,3 +85,37 @@ def test_an_agent_killed_between_ask_and_its_answer_does_not_ask_twice_bh_043(
     assert [each["status"] for each in durable.questions(plane, "killed-asking")] == ["answered"]
     assert durable.task_of(plane, "killed-asking")["failures"] == 0
     assert [phase for _, phase in durable.phases(folder, "killed-asking")].count("build") == 1
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("is_heard", [False, True], ids=["before it is asked", "before its answer"])
+def test_an_agent_killed_between_an_answer_and_the_next_question_asks_each_once_bh_043(
+    is_heard: bool, box: Path, plane_url: str, plane: ControlPlaneClient
+) -> None:
+    """BH-043(c): the first question stays answered, and the second is asked once, by whoever comes next."""
+    token = f"two-questions-{is_heard}"
+    with FaultProxy(plane_url) as proxy:
+        folder = durable.make(box, proxy.url, durable.ASKING)
+        with AgentProgram(folder, proxy.url) as first:
+            plane.start(token, kind="hand", gate="loop")
+            first_asked = durable.open_question(plane, token, within_s=60)
+            heard = proxy.times_heard(r"POST /tasks/\d+/questions")
+            proxy.rules.append(Rule(r"POST /tasks/\d+/questions", times=10_000, forwards=is_heard))
+            durable.answer(plane, first_asked, -1)
+            wait_for(
+                lambda: proxy.times_heard(r"POST /tasks/\d+/questions") > heard,
+                within_s=60,
+                what="second question on its way",
+            )
+            if is_heard:
+                durable.open_question(plane, token, within_s=60)
+            first.kill()
+        proxy.rules.clear()
+        with AgentProgram(folder, proxy.url) as second:
+            second.line('"event":"outbox.recovered"', within_s=60)
+            durable.answer(plane, durable.open_question(plane, token, within_s=60), 42)
+            plane.until(token, status="completed", within_s=60)
+
+    asked = durable.questions(plane, token)
+    assert [(each["occurrence"], each["answer"]) for each in asked] == [(1, -1), (2, 42)]
+    assert [phase for _, phase in durable.phases(folder, token)].count("build") == 1
