@@ -143,7 +143,9 @@ class Claims:
                 if not got:  # who does not wait, or waits no more, is polled
                     is_cut = anyio.current_time() - begun_at < wait_s - CUT_S
                     await lane.wake.wait(begun_at + cadence.poll_s(self._luck.random()))
-                    if is_cut:  # by a control plane that stops or has another workflow: who comes next may differ
+                    if (
+                        is_cut
+                    ):  # by a control plane that stops or has another workflow: who comes next may differ
                         self._contact.compare_anew()
 
     async def _pause(self, lane: Lane, error: Unanswered, identity: Identity | None = None) -> None:

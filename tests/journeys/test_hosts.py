@@ -63,7 +63,9 @@ def test_an_agent_that_slept_through_its_lease_lets_go(
         assert task["attempt"] == 2
         os.kill(host, signal.SIGCONT)
         os.killpg(agent.child.pid, signal.SIGCONT)
-        wait_for(lambda: (1, "cancelled") in folders.phases(folder, "slept"), within_s=30, what="cancellation")
+        wait_for(
+            lambda: (1, "cancelled") in folders.phases(folder, "slept"), within_s=30, what="cancellation"
+        )
 
         report = {
             "kind": "event",
