@@ -51,7 +51,8 @@ def test_two_agents_of_one_name_leave_each_others_work_alone(
         assert "task_failed" not in plane.kinds(f"{prefix}-{name}")
     for name in "ab":
         ends = [kind for kind in plane.kinds(f"{prefix}-{name}") if kind in ("task_failed", "task_released")]
-        assert ends == ["task_failed"], ends
+        # Who comes back gives them back, if it is there before their leases end.
+        assert ends == ["task_failed"] or (comes_back and ends == ["task_released"]), ends
 
 
 def test_a_copied_state_folder_delivers_nothing_twice(
