@@ -19,7 +19,7 @@ demo: $(READY) ## Run two tickets through a control plane and a supervisor, and 
 	@exec $(BIN)/stateous-supervisor demo
 
 test: check ## Check everything: style, types, walls, tests
-	$(BIN)/pytest -m "not prove" -n 3 --dist loadfile --no-loadscope-reorder --reruns 2 --reruns-delay 1
+	$(BIN)/pytest -m "not prove" -n 3 --dist loadfile --no-loadscope-reorder --hypothesis-profile same --reruns 2 --reruns-delay 1
 
 check: $(READY) ## Check what needs no running: style, types, walls
 	$(BIN)/ruff check .

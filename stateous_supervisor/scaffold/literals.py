@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 LINE_CHARS_MAX = 110
@@ -34,7 +35,9 @@ def call(left: str, arguments: list[str], indent: str) -> str:
 def docstring(text: str, indent: str) -> str:
     """Return `text` as a docstring at `indent`, whatever it holds."""
     clean = text.strip().replace("\\", "\\\\").replace('"""', r"\"\"\"")
-    if clean.endswith('"') and not clean.endswith(r"\""):
+    if re.search(
+        r'(?<!\\)(\\\\)*"$', clean
+    ):  # a last quote that no backslash escapes would end the docstring
         clean = clean[:-1] + r"\""
     lines = [_printable(line.strip()) for line in clean.splitlines()]
     body = "\n".join(f"{indent}{line}" if line else "" for line in lines).lstrip()

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any, Never, get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from stateous_contract.canonical import checksum_of
@@ -290,6 +290,9 @@ def test_whatever_a_schema_holds_the_contract_is_python(schema: Any) -> None:
 
 
 @given(st.text(min_size=1, max_size=6), st.text(max_size=12))
+@example("0", '\\"')
+@example("0", '"')
+@example("0", '\\\\"""')
 def test_names_and_descriptions_never_become_code(name: str, description: str) -> None:
     document = document_with({"type": "string", "description": description, "default": description})
     document["schemas"]["M"]["properties"][name] = {"const": description}
