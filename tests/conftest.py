@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-settings.register_profile("same", derandomize=True)  # 'make test' draws the same examples each time, 'make prove' others
+settings.register_profile(
+    "same", derandomize=True
+)  # 'make test' draws the same examples each time, 'make prove' others
 
 pytest.register_assert_rewrite("conformance.promises", "conformance.play", "conformance.peer")
 
