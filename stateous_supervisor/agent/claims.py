@@ -31,7 +31,7 @@ from stateous_supervisor.agent.withdrawals import Withdrawals
 
 SETTLE_S: Final = 0.02  # a claim that is not answered by then is taken to wait
 AGAIN_S: Final = 1.0  # how soon a second claim that brought nothing is repeated, while the first one waits
-CUT_S: Final = 2.0  # a waiting claim that ends by more than this too early was cut
+CUT_S: Final = 2.0  # a waiting claim that ends by more than this, or a tenth of its wait, too early was cut
 VIOLATIONS_MAX: Final = 3
 WITHDRAW_S: Final = 2.0
 LAST_ANSWER_S: Final = 5.0
@@ -141,7 +141,7 @@ class Claims:
             else:
                 await self._withdrawals.again()
                 if not got:  # who does not wait, or waits no more, is polled
-                    is_cut = anyio.current_time() - begun_at < wait_s - CUT_S
+                    is_cut = anyio.current_time() - begun_at < wait_s - min(CUT_S, wait_s / 10)
                     await lane.wake.wait(begun_at + cadence.poll_s(self._luck.random()))
                     if (
                         is_cut
