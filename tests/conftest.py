@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import signal
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,13 @@ from hypothesis import settings
 settings.register_profile(
     "same", derandomize=True
 )  # 'make test' draws the same examples each time, 'make prove' others
+
+if (
+    threading.current_thread() is threading.main_thread()
+    and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):
+    # A shell that began the run in the background left this to all its programs; tests press Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest.register_assert_rewrite("conformance.promises", "conformance.play", "conformance.peer")
 
