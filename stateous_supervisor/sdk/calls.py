@@ -6,6 +6,7 @@ Each checks its arguments, and has a course of `durable.py` followed.
 # ruff: noqa: ASYNC109  the driver holds a step to its timeout
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar, overload
 
@@ -23,7 +24,7 @@ Errors = type[Exception] | tuple[type[Exception], ...]
 Schema = Mapping[str, Any] | bool | None
 
 
-class Calls:
+class Calls(ABC):
     """What both kinds have in common."""
 
     __slots__ = ()
@@ -36,11 +37,13 @@ class Calls:
         """
         return step_key()
 
+    @abstractmethod
     def _replay(self) -> Replay:
-        raise NotImplementedError
+        """Return the book of this run."""
 
+    @abstractmethod
     def _caller(self) -> Caller:
-        raise NotImplementedError
+        """Return who carries calls to the control plane."""
 
 
 class PlainCalls(Calls):

@@ -17,6 +17,8 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+import trustme
+
 Answer = tuple[int, dict[str, str], bytes]
 
 
@@ -29,6 +31,13 @@ class Heard:
     path: str
     headers: dict[str, str]
     body: bytes
+
+
+def serving(leaf: trustme.LeafCert) -> ssl.SSLContext:
+    """Return what a server needs that shows this certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    leaf.configure_cert(context)
+    return context
 
 
 def nothing(_: Heard) -> Answer:

@@ -3,64 +3,22 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
 import trustme
-from supervisor.peers import Peer
+from supervisor.calling import KEY, ask, with_client
+from supervisor.peers import Peer, serving
 
 from stateous_supervisor.agent import config
-from stateous_supervisor.agent.client import Client, options_for
+from stateous_supervisor.agent.client import Client
 from stateous_supervisor.agent.faults import Unreachable
 from stateous_supervisor.agent.tls import context_for
 from stateous_supervisor.cli.daemon import client_for
 
 NOW = datetime.now(UTC)
-KEY = "canary-key"
-
-
-def with_client(url: str, main: Callable[[Client], Awaitable[None]], **options: Any) -> None:
-    async def run() -> None:
-        client = Client(url, product="agent/1", key=lambda: KEY, options=options_for(url, **options))
-        try:
-            await main(client)
-        finally:
-            await client.close()
-
-    anyio.run(run)
-
-
-def ask(url: str, path: str = "/health", *, deadline_s: float = 5.0, **options: Any) -> int:
-    statuses: list[int] = []
-
-    async def main(client: Client) -> None:
-        answer = await client.call("POST", path, b"{}", deadline_s=deadline_s, bytes_max=1_000)
-        statuses.append(answer.status)
-
-    with_client(url, main, **options)
-    return statuses[0]
-
-
-@pytest.fixture(scope="module")
-def ca() -> trustme.CA:
-    return trustme.CA()
-
-
-@pytest.fixture(scope="module")
-def ca_file(ca: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("ca") / "ca.pem"
-    ca.cert_pem.write_to_path(file)
-    return file
-
-
-def serving(leaf: trustme.LeafCert) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    leaf.configure_cert(context)
-    return context
 
 
 # Certificates.
