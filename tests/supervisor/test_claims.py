@@ -25,8 +25,12 @@ def test_an_idle_agent_has_one_waiting_claim_and_nothing_else_a_13() -> None:
     simulate(main, features=("wait", "batch", "release"))
 
 
-def test_a_waiting_claim_that_is_cut_has_the_workflow_compared_again_a_09() -> None:
-    """A control plane that stops answers 204; the next may be there, with another workflow, before it is missed."""
+@pytest.mark.parametrize("lease_s", [120.0, 3.0])
+def test_a_waiting_claim_that_is_cut_has_the_workflow_compared_again_a_09(lease_s: float) -> None:
+    """A control plane that stops answers 204; the next may be there, with another workflow, before it is missed.
+
+    A short lease makes short waits, of which a cut is to be seen as well.
+    """
 
     async def main(world: World) -> None:
         async with world.agent({"plain": stay}):
@@ -36,7 +40,7 @@ def test_a_waiting_claim_that_is_cut_has_the_workflow_compared_again_a_09() -> N
 
             assert [heard.path for heard in world.fake.heard].count("/health") == 2
 
-    simulate(main, features=("wait", "batch", "release"))
+    simulate(main, features=("wait", "batch", "release"), lease_s=lease_s)
 
 
 def test_an_idle_agent_on_the_baseline_polls_each_second_a_13() -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from stateous_supervisor.host.streams import LINE_BYTES_MAX, LineStream, current
+import io
+import sys
+
+import pytest
+
+from stateous_supervisor.host.streams import LINE_BYTES_MAX, LineStream, current, uninstall
 from stateous_supervisor.link.frames import Logged
 
 
@@ -59,3 +64,27 @@ def test_it_stays_open_and_looks_like_a_stream() -> None:
         False,
     )
     out.reconfigure(line_buffering=True)
+
+
+def test_a_forked_child_writes_a_line_at_once_also_where_python_is_unbuffered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A-21: lines of several children in one pipe do not run into each other."""
+    written: list[bytes] = []
+
+    class Descriptor(io.RawIOBase):
+        def writable(self) -> bool:
+            return True
+
+        def write(self, given: object, /) -> int:
+            written.append(bytes(given))
+            return len(written[-1])
+
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)  # and given back after the test
+        monkeypatch.setattr(sys, f"__{name}__", io.TextIOWrapper(Descriptor(), write_through=True))
+    uninstall()
+    print("one")
+    print("two", file=sys.stderr)
+
+    assert written == [b"one\n", b"two\n"]
