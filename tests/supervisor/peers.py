@@ -33,7 +33,7 @@ class Heard:
     body: bytes
 
 
-def serving(leaf: trustme.LeafCert) -> ssl.SSLContext:
+def tls_of(leaf: trustme.LeafCert) -> ssl.SSLContext:
     """Return what a server needs that shows this certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     leaf.configure_cert(context)

@@ -10,7 +10,7 @@ import anyio
 import pytest
 import trustme
 from supervisor.calling import KEY, ask, with_client
-from supervisor.peers import Peer, serving
+from supervisor.peers import Peer, tls_of
 
 from stateous_supervisor.agent import config
 from stateous_supervisor.agent.client import Client
@@ -27,7 +27,7 @@ NOW = datetime.now(UTC)
 def test_a_client_certificate_is_shown_to_a_server_that_asks_a_49(
     ca: trustme.CA, ca_file: Path, tmp_path: Path
 ) -> None:
-    context = serving(ca.issue_cert("localhost"))
+    context = tls_of(ca.issue_cert("localhost"))
     context.verify_mode = ssl.CERT_REQUIRED
     ca.configure_trust(context)
     mine = ca.issue_cert("box-1")
@@ -44,7 +44,7 @@ def test_a_client_certificate_is_shown_to_a_server_that_asks_a_49(
 
 def test_the_files_of_the_configuration_are_what_run_uses_a_49(ca: trustme.CA, tmp_path: Path) -> None:
     """Custom CA, client certificate and key file, from `stateous.yaml` to a server that asks for them."""
-    context = serving(ca.issue_cert("localhost"))
+    context = tls_of(ca.issue_cert("localhost"))
     context.verify_mode = ssl.CERT_REQUIRED
     ca.configure_trust(context)
     mine = ca.issue_cert("box-1")
@@ -97,14 +97,14 @@ def test_what_is_wrong_with_a_certificate_is_said_bh_038(
     begins, ends = (NOW + timedelta(days=day) for day in days)
     leaf = ca.issue_cert(name, not_before=begins, not_after=ends)
 
-    with Peer(context=serving(leaf)) as peer, pytest.raises(Unreachable, match=says_what):
+    with Peer(context=tls_of(leaf)) as peer, pytest.raises(Unreachable, match=says_what):
         ask(peer.url, ca_file=ca_file)
 
     assert peer.heard == []
 
 
 def test_an_unknown_ca_is_not_trusted_without_its_file_bh_038(ca: trustme.CA, ca_file: Path) -> None:
-    with Peer(context=serving(ca.issue_cert("localhost"))) as peer:
+    with Peer(context=tls_of(ca.issue_cert("localhost"))) as peer:
         with pytest.raises(Unreachable, match="of a CA that this box does not trust"):
             ask(peer.url)
         assert ask(peer.url, ca_file=ca_file) == 200
@@ -117,7 +117,7 @@ def test_plain_http_on_the_port_is_said_bh_038(ca_file: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*TLSv1:DeprecationWarning")
 def test_an_old_protocol_is_said_bh_038(ca: trustme.CA, ca_file: Path) -> None:
-    context = serving(ca.issue_cert("localhost"))
+    context = tls_of(ca.issue_cert("localhost"))
     context.set_ciphers("DEFAULT@SECLEVEL=0")
     context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1
 
@@ -130,13 +130,13 @@ def test_a_certificate_that_was_renewed_works_with_the_same_client_bh_038(
 ) -> None:
     old = ca.issue_cert("localhost", not_before=NOW - timedelta(days=9), not_after=NOW - timedelta(days=1))
 
-    with Peer(context=serving(old)) as peer:
+    with Peer(context=tls_of(old)) as peer:
 
         async def main(client: Client) -> None:
             for _ in range(3):
                 with pytest.raises(Unreachable, match="expired"):
                     await client.call("POST", "/x", b"{}", deadline_s=5, bytes_max=10)
-            peer.use(serving(ca.issue_cert("localhost")))
+            peer.use(tls_of(ca.issue_cert("localhost")))
             answer = await client.call("POST", "/x", b"{}", deadline_s=5, bytes_max=10)
             assert answer.status == 200
 
@@ -159,7 +159,7 @@ def test_no_variable_switches_verification_off_a_49(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
 
-    with Peer(context=serving(ca.issue_cert("localhost"))) as peer, pytest.raises(Unreachable):
+    with Peer(context=tls_of(ca.issue_cert("localhost"))) as peer, pytest.raises(Unreachable):
         ask(peer.url)
 
     assert peer.heard == []

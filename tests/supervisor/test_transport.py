@@ -12,7 +12,7 @@ import anyio
 import pytest
 import trustme
 from supervisor.calling import KEY, ask, with_client
-from supervisor.peers import Peer, Proxy, names, says, serving
+from supervisor.peers import Peer, Proxy, names, says, tls_of
 
 from stateous_supervisor.agent.client import Client
 from stateous_supervisor.agent.faults import PeerViolation, Unreachable
@@ -34,7 +34,7 @@ def test_plain_http_goes_through_the_proxy_that_is_set_a_49() -> None:
 def test_https_goes_through_a_tunnel_and_the_proxy_never_sees_the_key_a_49(
     ca: trustme.CA, ca_file: Path
 ) -> None:
-    with Peer(context=serving(ca.issue_cert("localhost"))) as peer, Proxy() as proxy:
+    with Peer(context=tls_of(ca.issue_cert("localhost"))) as peer, Proxy() as proxy:
         assert ask(peer.url, proxy=proxy.url, ca_file=ca_file) == 200
 
         assert proxy.tunnels == [f"localhost:{peer.port}"]
@@ -46,7 +46,7 @@ def test_https_goes_through_a_tunnel_and_the_proxy_never_sees_the_key_a_49(
 def test_a_proxy_gets_the_password_that_it_asks_for_bh_037(
     ca: trustme.CA, ca_file: Path, is_https: bool
 ) -> None:
-    context = serving(ca.issue_cert("localhost")) if is_https else None
+    context = tls_of(ca.issue_cert("localhost")) if is_https else None
     with Peer(context=context) as peer, Proxy(password="me:secret") as proxy:
         assert ask(peer.url, proxy=proxy.url, ca_file=ca_file) == 200
 
@@ -57,7 +57,7 @@ def test_a_proxy_gets_the_password_that_it_asks_for_bh_037(
 def test_a_proxy_that_wants_another_password_is_unreachable_and_the_password_untold_bh_037(
     ca: trustme.CA, ca_file: Path, is_https: bool
 ) -> None:
-    context = serving(ca.issue_cert("localhost")) if is_https else None
+    context = tls_of(ca.issue_cert("localhost")) if is_https else None
     with Peer(context=context) as peer, Proxy(password="me:right") as proxy:
         wrong = f"http://me:canary-wrong@127.0.0.1:{proxy.port}"
         with pytest.raises(Unreachable, match="407") as caught:

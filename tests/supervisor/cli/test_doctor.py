@@ -15,7 +15,7 @@ import pytest
 import trustme
 from fakes import FakeControlPlane, Fault, serving
 from supervisor.doctor.servers import in_clear, listening, over_tls
-from supervisor.peers import serving
+from supervisor.peers import tls_of
 
 from stateous_supervisor.agent.outbox_file import open_outbox
 from stateous_supervisor.cli.main import run
@@ -144,7 +144,7 @@ def test_what_is_wrong_with_the_certificate_is_told(nowhere: Box, tmp_path: Path
     now = datetime.now(UTC)
     leaf = ca.issue_cert("localhost", not_before=now - timedelta(9), not_after=now - timedelta(1))
 
-    with listening(over_tls(serving(leaf))) as port:
+    with listening(over_tls(tls_of(leaf))) as port:
         nowhere.configure(f"https://localhost:{port}", ca_file=tmp_path / "ca.pem", python="/no/such/python")
         code, found = nowhere.looked()
 
@@ -154,7 +154,7 @@ def test_what_is_wrong_with_the_certificate_is_told(nowhere: Box, tmp_path: Path
 
 
 def test_http_to_a_port_that_speaks_tls_is_told(nowhere: Box) -> None:
-    with listening(over_tls(serving(trustme.CA().issue_cert("localhost")))) as port:
+    with listening(over_tls(tls_of(trustme.CA().issue_cert("localhost")))) as port:
         nowhere.configure(f"http://localhost:{port}", python="/no/such/python")
         _, found = nowhere.looked()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trustme
 from supervisor.doctor.servers import in_clear, listening, over_tls
-from supervisor.peers import serving
+from supervisor.peers import tls_of
 
 from stateous_supervisor.agent.client import options_for
 from stateous_supervisor.doctor import network
@@ -28,7 +28,7 @@ def tried(port: int, ca_file: Path | None, host: str = "localhost", **files: Pat
 def test_a_good_certificate_is_trusted_and_its_end_is_read(ca: trustme.CA, ca_file: Path) -> None:
     leaf = ca.issue_cert("localhost", not_after=NOW + timedelta(days=5))
 
-    with listening(over_tls(serving(leaf))) as port:
+    with listening(over_tls(tls_of(leaf))) as port:
         facts = tried(port, ca_file)
 
     assert facts.fault is None
@@ -50,17 +50,17 @@ def test_what_is_wrong_with_a_certificate_is_told_exactly(
     begins, ends = (NOW + timedelta(days=day) for day in days)
     leaf = ca.issue_cert(name, not_before=begins, not_after=ends)
 
-    with listening(over_tls(serving(leaf))) as port:
+    with listening(over_tls(tls_of(leaf))) as port:
         assert tried(port, ca_file).fault == fault
 
 
 def test_a_certificate_for_another_address_is_one_for_another_host(ca: trustme.CA, ca_file: Path) -> None:
-    with listening(over_tls(serving(ca.issue_cert("127.0.0.2")))) as port:
+    with listening(over_tls(tls_of(ca.issue_cert("127.0.0.2")))) as port:
         assert tried(port, ca_file, host="127.0.0.1").fault == "host_name"
 
 
 def test_a_ca_that_the_box_does_not_trust_is_told(ca: trustme.CA) -> None:
-    with listening(over_tls(serving(ca.issue_cert("localhost")))) as port:
+    with listening(over_tls(tls_of(ca.issue_cert("localhost")))) as port:
         assert tried(port, None).fault == "unknown_ca"
 
 
@@ -71,7 +71,7 @@ def test_plain_http_on_the_port_is_told(ca_file: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*TLSv1:DeprecationWarning")
 def test_a_server_with_an_old_protocol_is_told(ca: trustme.CA, ca_file: Path) -> None:
-    context = serving(ca.issue_cert("localhost"))
+    context = tls_of(ca.issue_cert("localhost"))
     context.set_ciphers("DEFAULT@SECLEVEL=0")
     context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1
 
@@ -80,7 +80,7 @@ def test_a_server_with_an_old_protocol_is_told(ca: trustme.CA, ca_file: Path) ->
 
 
 def test_the_want_of_a_client_certificate_is_told(ca: trustme.CA, ca_file: Path) -> None:
-    context = serving(ca.issue_cert("localhost"))
+    context = tls_of(ca.issue_cert("localhost"))
     context.verify_mode = ssl.CERT_REQUIRED
     ca.configure_trust(context)
 
@@ -89,7 +89,7 @@ def test_the_want_of_a_client_certificate_is_told(ca: trustme.CA, ca_file: Path)
 
 
 def test_a_client_certificate_is_shown(ca: trustme.CA, ca_file: Path, tmp_path: Path) -> None:
-    context = serving(ca.issue_cert("localhost"))
+    context = tls_of(ca.issue_cert("localhost"))
     context.verify_mode = ssl.CERT_REQUIRED
     ca.configure_trust(context)
     mine = ca.issue_cert("box-1")
@@ -100,7 +100,7 @@ def test_a_client_certificate_is_shown(ca: trustme.CA, ca_file: Path, tmp_path: 
 
 
 def test_a_port_that_speaks_tls_is_known_whoever_signed_it(ca: trustme.CA) -> None:
-    with listening(over_tls(serving(ca.issue_cert("elsewhere.example")))) as port:
+    with listening(over_tls(tls_of(ca.issue_cert("elsewhere.example")))) as port:
         assert network.speaks_tls(NetworkFacts(host="localhost", port=port, connected="127.0.0.1"))
     with listening(in_clear) as port:
         assert not network.speaks_tls(NetworkFacts(host="localhost", port=port, connected="127.0.0.1"))
