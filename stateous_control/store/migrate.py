@@ -1,7 +1,9 @@
 """Brings a database to this program's schema: numbered SQL files, one transaction each, under an advisory lock.
 
 Safe when several control planes start at once and when one is killed half way: a file is applied whole or not at all.
-It never goes backwards; a schema that is newer than the program is refused with one sentence. See ADR 12.
+A file that makes indexes of large tables is the exception: its statements are transactions of their own, in which
+nobody is kept waiting, and each that was done is skipped the next time (ADR 42). It never goes backwards; a schema
+that is newer than the program is refused with one sentence. See ADR 12.
 """
 
 from __future__ import annotations
@@ -14,18 +16,28 @@ from typing import Final
 
 from stateous_control.logs import logger
 from stateous_control.store.failures import StartRefused
-from stateous_control.store.pool import LockedOut, Pool, Session
+from stateous_control.store.pool import Forbidden, LockedOut, Mode, Pool, Session
 
 LOCK: Final = 7_283_914_460_125_331
-LOCK_WAIT_S: Final = 2
+LOCK_WAIT_MS: Final = 500
 WAIT_S: Final = 1.0
+LOOK_S: Final = 0.1
+TELL_S: Final = 5.0
+WHOLE_S: Final = 86_400.0
 LOG_GUARDS: Final = frozenset({"task_log_keeps_rows", "task_log_keeps_all"})
 """The triggers that keep the log of tasks append-only, against its owner too (S1-103 … S1-105)."""
 
 _FILE: Final = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
+_COMMENT: Final = re.compile(r"^\s*--.*$", re.MULTILINE)
+_INDEX: Final = re.compile(r"CREATE (?:UNIQUE )?INDEX CONCURRENTLY (\w+)")
 _LEDGER: Final = (
     "CREATE TABLE IF NOT EXISTS schema_versions "
     "(version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())"
+)
+_STATE_OF_INDEX: Final = (
+    "SELECT i.indisvalid AS is_whole, EXISTS (SELECT 1 FROM pg_stat_progress_create_index p "
+    "WHERE p.datname = current_database() AND p.index_relid = i.indexrelid) AS is_built "
+    "FROM pg_index i WHERE i.indexrelid = to_regclass($1)"
 )
 
 
@@ -39,6 +51,16 @@ class Migration:
     version: int
     name: str
     text: str
+
+    @property
+    def is_gradual(self) -> bool:
+        """Whether its statements are transactions of their own."""
+        return _INDEX.search(self.text) is not None
+
+    @property
+    def statements(self) -> list[str]:
+        """Its statements one by one; only for a gradual file, which holds no text with a semicolon."""
+        return [each.strip() for each in _COMMENT.sub("", self.text).split(";") if each.strip()]
 
 
 def migrations() -> list[Migration]:
@@ -54,17 +76,26 @@ def migrations() -> list[Migration]:
 async def migrate(pool: Pool) -> list[str]:
     """Apply what is missing and return the names of the files applied.
 
-    Raises `StartRefused` where the schema is newer than this program or the database is too old, `Unavailable` where
-    it does not answer.
+    Raises `StartRefused` where the schema is newer than this program, the database is too old or its user may not
+    change the schema, `Unavailable` where it does not answer.
     """
-    applied = [migration.name for migration in migrations() if await _apply_missing(pool, migration)]
+    try:
+        applied = [migration.name for migration in migrations() if await _apply_missing(pool, migration)]
+    except Forbidden as error:
+        raise StartRefused(
+            f"the database's user may not bring the schema up to date ({error}): run 'stateous-control migrate' as "
+            f"the user that owns it"
+        ) from None
     await check(pool)
     return applied
 
 
 async def check(pool: Pool) -> None:
     """Raise `StartRefused` unless the schema is exactly this program's, and its log protected; changes nothing."""
-    found = await pool.run(_version)
+    try:
+        found = await pool.run(_version)
+    except Forbidden as error:
+        raise StartRefused(f"the database's user may not read the schema's version: {error}") from None
     newest = migrations()[-1].version
     if found > newest:
         raise StartRefused(
@@ -100,21 +131,32 @@ async def _version(session: Session) -> int:
 
 
 async def _apply_missing(pool: Pool, migration: Migration) -> bool:
-    """Apply a file unless it was. A table that is held is waited for, but not with everybody else in line behind us."""
+    """Apply a file unless it was. What is held is waited for, but not with everybody else in line behind us."""
     while True:
         try:
-            return await pool.run(lambda session: _apply(session, migration))
+            done = await pool.run(lambda session: _apply(pool, session, migration), Mode.PLAIN)
         except LockedOut:
             log.warning("migration.waits", name=migration.name, seconds=WAIT_S)
             await asyncio.sleep(WAIT_S)
+        else:
+            if done is not None:
+                return done
+            await asyncio.sleep(LOOK_S)
 
 
-async def _apply(session: Session, migration: Migration) -> bool:
-    session.timeout_s = 86_400
-    # The lock is waited for as long as another's migration takes; its end, not a limit, is what we need.
-    await session.execute("SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")
-    await session.fetch("SELECT pg_advisory_xact_lock($1)", LOCK)
-    await session.execute(f"SET LOCAL lock_timeout = '{LOCK_WAIT_S}s'")
+async def _apply(pool: Pool, session: Session, migration: Migration) -> bool | None:
+    """Apply a file and return whether it was missing; None while somebody else applies one.
+
+    The lock is asked for again and again: who waits for it inside a statement holds a snapshot, which the other's
+    indexes would wait for.
+    """
+    session.timeout_s = WHOLE_S
+    await session.execute(
+        f"SET LOCAL lock_timeout = {LOCK_WAIT_MS}; SET LOCAL statement_timeout = 0; "
+        "SET LOCAL idle_in_transaction_session_timeout = 0"
+    )
+    if not (await session.fetch("SELECT pg_try_advisory_xact_lock($1) AS is_ours", LOCK))[0]["is_ours"]:
+        return None
     if await _version(session) >= migration.version:
         return False
     rows = await session.fetch("SELECT current_setting('server_version_num')::int AS number")
@@ -122,9 +164,44 @@ async def _apply(session: Session, migration: Migration) -> bool:
         raise StartRefused(
             f"the database is PostgreSQL {rows[0]['number'] // 10_000}, it must be 14 or newer"
         )
+    if migration.is_gradual:
+        # This transaction keeps the lock meanwhile and is in no index's way: it has written nothing, and a statement of
+        # the simple protocol ends the snapshot that the last `fetch` left open.
+        await session.execute("SELECT 1")
+        async with pool.alone(WHOLE_S) as beside:
+            for statement in migration.statements:
+                await _take_step(beside, statement)
     await session.execute(_LEDGER)
-    await session.execute(migration.text)
+    if not migration.is_gradual:
+        await session.execute(migration.text)
     await session.fetch(
         "INSERT INTO schema_versions (version, name) VALUES ($1, $2)", migration.version, migration.name
     )
     return True
+
+
+async def _take_step(beside: Session, statement: str) -> None:
+    """Run one statement of a gradual file unless what it makes is there."""
+    match = _INDEX.match(statement)
+    if match is not None and await _is_made(beside, match[1]):
+        return
+    what = " ".join(statement.split()[:6])
+    telling = asyncio.get_running_loop().call_later(
+        TELL_S, lambda: log.info("migration.goes_on", statement=what)
+    )
+    try:
+        await beside.execute(statement)
+    finally:
+        telling.cancel()
+
+
+async def _is_made(beside: Session, index: str) -> bool:
+    """Return whether an index is whole; what a try that was killed left of it is dropped."""
+    while True:
+        rows = await beside.fetch(_STATE_OF_INDEX, index)
+        if not rows or rows[0]["is_whole"]:
+            return bool(rows)
+        if rows[0]["is_built"]:  # the server goes on for whoever is gone
+            await asyncio.sleep(LOOK_S)
+        else:
+            await beside.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {index}")

@@ -71,8 +71,12 @@ class Rejected(Exception):
     """The database refused a statement for what is in it: a fault of ours, or data that no rule stopped."""
 
 
+class Forbidden(Rejected):
+    """The database's user may not do this."""
+
+
 class Session:
-    """One open transaction. Statements run one after the other; there is nothing else to know."""
+    """One open transaction, or a connection outside of any. Statements run one after the other."""
 
     def __init__(self, connection: asyncpg.Connection[Row]) -> None:
         self._connection = connection
@@ -156,6 +160,24 @@ class Pool:
                 self.transactions += 1
                 self.statements += 1
                 self._put_back(connection, is_whole=is_whole)
+
+    @asynccontextmanager
+    async def alone(self, statement_s: float) -> AsyncIterator[Session]:
+        """Yield a new connection whose statements are transactions of their own and may wait and take `statement_s`."""
+        connection = await self.connect()
+        session = Session(connection)
+        session.timeout_s = statement_s
+        try:
+            for setting in ("lock_timeout", "statement_timeout"):
+                await session.execute(f"SET {setting} = {statement_s * 1000:.0f}")
+            yield session
+        except Exception as error:
+            meaning = translated(error)
+            if meaning is error:
+                raise
+            raise meaning from error
+        finally:
+            connection.terminate()
 
     async def close(self) -> None:
         """Close the idle connections; those in use close when they come back."""
@@ -299,6 +321,7 @@ _MEANINGS: Final[tuple[tuple[Any, type[Exception], str], ...]] = (
     (_AGAIN, Again, ""),
     (asyncpg.LockNotAvailableError, LockedOut, "the database does not answer: "),
     (_AWAY, Unavailable, "the database does not answer: "),
+    (asyncpg.InsufficientPrivilegeError, Forbidden, ""),
     (asyncpg.PostgresError, Rejected, ""),
 )
 

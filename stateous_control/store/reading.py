@@ -65,7 +65,7 @@ async def token_history(pool: Pool, owner: str, name: str, after: int, most: int
     return await pool.run(read, Mode.SNAPSHOT)
 
 
-async def page_history(pool: Pool, owner: str, name: str, after: int, most: int) -> Counted | None:
+async def page_history(pool: Pool, owner: str, name: str, after: int | None, most: int) -> Counted | None:
     """Return `most` lines, the newest ones or the first ones after line `after`, in order, with the whole count."""
 
     async def read(session: Session) -> Counted | None:
@@ -75,7 +75,8 @@ async def page_history(pool: Pool, owner: str, name: str, after: int, most: int)
         token = tokens[0]["id"]
         total = (await session.fetch(statements.count_history, token))[0]["total"]
         # The lines of a token are numbered without gaps, so the newest page begins at a known line.
-        rows = await session.fetch(statements.token_history, token, after or max(0, total - most), most)
+        first = max(0, total - most) if after is None else after
+        rows = await session.fetch(statements.token_history, token, first, most)
         return Counted(rows, total)
 
     return await pool.run(read, Mode.SNAPSHOT)

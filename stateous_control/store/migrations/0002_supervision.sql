@@ -8,11 +8,6 @@ ALTER TABLE tasks
   ADD COLUMN saved_bytes        bigint NOT NULL DEFAULT 0,
   ADD COLUMN locked_decisions   text,
   ADD COLUMN retried_from       bigint REFERENCES tasks (id);
-CREATE INDEX tasks_expiring ON tasks (expires_at, id)
-  WHERE expires_at IS NOT NULL AND current_state IN ('pending', 'running', 'parked');
-CREATE INDEX tasks_parked ON tasks (id) WHERE current_state = 'parked';
--- A task is retried once; what is retried again is the retry.
-CREATE UNIQUE INDEX tasks_retried_from ON tasks (retried_from) WHERE retried_from IS NOT NULL;
 
 -- One immutable value for each step that was passed; `seq` is the line of the log that tells of it.
 CREATE TABLE checkpoints (

@@ -16,12 +16,8 @@ CREATE UNIQUE INDEX keys_name_key ON keys (lower(name)) WHERE revoked_at IS NULL
 
 -- The owner stands on the task too: a claim must not walk past the work of others.
 ALTER TABLE tasks ADD COLUMN IF NOT EXISTS owner text NOT NULL DEFAULT 'default';
-UPDATE tasks t SET owner = k.owner FROM tokens k WHERE k.id = t.token_id AND k.owner <> 'default';
-DROP INDEX tasks_claimable;
-CREATE INDEX tasks_claimable ON tasks (owner, state, ready_at, id) WHERE ready_at IS NOT NULL;
--- With a collation of its own, so that nothing but lists can use it: a planner without statistics would take it for
--- the look-up of a name, and walk through everything that the owner has.
-CREATE INDEX tokens_by_owner ON tokens (owner COLLATE "C", id);
+-- It serves the claims of programs that are still running, until there is one that begins with the owner.
+ALTER INDEX tasks_claimable RENAME TO tasks_claimable_by_state;
 
 -- Names of supervisors and request ids of claims mean something within the owners of a key only.
 ALTER TABLE claim_requests ADD COLUMN scope text NOT NULL DEFAULT 'default';

@@ -8,7 +8,6 @@ ALTER TABLE tasks
   ADD COLUMN result    text,
   ADD COLUMN error     text,
   ADD COLUMN ended_at  timestamptz;
-CREATE INDEX tasks_by_parent ON tasks (parent_id) WHERE parent_id IS NOT NULL;
 
 -- What a start's idempotency key began.
 CREATE TABLE start_keys (

@@ -2,4 +2,3 @@
 DROP TABLE token_start_keys;
 ALTER TABLE start_keys ALTER COLUMN task_id DROP NOT NULL, ADD COLUMN token_id bigint REFERENCES tokens (id),
   ADD CONSTRAINT start_keys_began_one_thing CHECK ((task_id IS NULL) <> (token_id IS NULL));
-CREATE INDEX start_keys_by_token ON start_keys (token_id) WHERE token_id IS NOT NULL;

@@ -1,15 +1,6 @@
 -- What has ended may be forgotten after a while: families of tokens and trees of tasks, leaves first; logs later.
 
 ALTER TABLE tokens ADD COLUMN ended_at timestamptz;
-CREATE INDEX tokens_ended ON tokens (ended_at, id) WHERE ended_at IS NOT NULL AND root_id IS NULL;
--- Those that had ended before there was this column.
-CREATE INDEX tokens_ended_before ON tokens (id)
-  WHERE ended_at IS NULL AND root_id IS NULL AND status IN ('completed', 'failed', 'cancelled');
-CREATE INDEX tokens_by_root ON tokens (root_id) WHERE root_id IS NOT NULL;
-CREATE INDEX tokens_by_parent ON tokens (parent_id) WHERE parent_id IS NOT NULL;
-CREATE INDEX tasks_by_token ON tasks (token_id);
-CREATE INDEX signals_by_task ON signals (task_id) WHERE task_id IS NOT NULL;
-CREATE INDEX signals_by_token ON signals (token_id) WHERE token_id IS NOT NULL;
 
 -- Tasks that are gone and whose logs are kept: whose they were, and when they ended.
 CREATE TABLE gone_tasks (
