@@ -20,6 +20,7 @@ from stateous_control.store.pool import Forbidden, LockedOut, Mode, Pool, Sessio
 
 LOCK: Final = 7_283_914_460_125_331
 LOCK_WAIT_MS: Final = 500
+QUIET_WAIT_MS: Final = 10_000
 WAIT_S: Final = 1.0
 LOOK_S: Final = 0.1
 TELL_S: Final = 5.0
@@ -29,6 +30,8 @@ LOG_GUARDS: Final = frozenset({"task_log_keeps_rows", "task_log_keeps_all"})
 
 _FILE: Final = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
 _COMMENT: Final = re.compile(r"^\s*--.*$", re.MULTILINE)
+_MADE: Final = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)
+_TOUCHED: Final = re.compile(r"(?:ALTER TABLE|DROP TABLE|REFERENCES) (\w+)")
 _INDEX: Final = re.compile(r"CREATE (?:UNIQUE )?INDEX CONCURRENTLY (\w+)")
 _LEDGER: Final = (
     "CREATE TABLE IF NOT EXISTS schema_versions "
@@ -56,6 +59,11 @@ class Migration:
     def is_gradual(self) -> bool:
         """Whether its statements are transactions of their own."""
         return _INDEX.search(self.text) is not None
+
+    @property
+    def touched(self) -> list[str]:
+        """The tables that were there before, and that it locks."""
+        return sorted({*_TOUCHED.findall(self.text)} - {*_MADE.findall(self.text)})
 
     @property
     def statements(self) -> list[str]:
@@ -173,11 +181,24 @@ async def _apply(pool: Pool, session: Session, migration: Migration) -> bool | N
                 await _take_step(beside, statement)
     await session.execute(_LEDGER)
     if not migration.is_gradual:
+        await _quiet(session, migration.touched)
         await session.execute(migration.text)
     await session.fetch(
         "INSERT INTO schema_versions (version, name) VALUES ($1, $2)", migration.version, migration.name
     )
     return True
+
+
+async def _quiet(session: Session, tables: list[str]) -> None:
+    """Get the tables' vacuum out of the way, which gives up only when it is waited for longer than we wait for others.
+
+    This lock keeps neither readers nor writers waiting, also while it is waited for.
+    """
+    if tables:
+        await session.execute(
+            f"SET LOCAL lock_timeout = {QUIET_WAIT_MS}; LOCK TABLE {', '.join(tables)} IN SHARE UPDATE EXCLUSIVE MODE; "
+            f"SET LOCAL lock_timeout = {LOCK_WAIT_MS}"
+        )
 
 
 async def _take_step(beside: Session, statement: str) -> None:

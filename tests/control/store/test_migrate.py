@@ -157,6 +157,27 @@ async def test_a_migration_that_waits_for_a_table_lets_workers_write_meanwhile(
     await pool.close()
 
 
+async def test_a_vacuum_is_waited_for_with_nobody_in_line_behind(empty_database: str, monkeypatch) -> None:
+    """BH-050: also for longer than a lock is tried for; a vacuum's own lock stands for it."""
+    pool = Pool(empty_database)
+    assert await migrate._apply_missing(pool, migrate.migrations()[0])
+    vacuum, writer = [await asyncpg.connect(empty_database) for _ in range(2)]
+    await vacuum.execute("BEGIN; LOCK TABLE tasks IN SHARE UPDATE EXCLUSIVE MODE")
+    monkeypatch.setattr(migrate, "LOCK_WAIT_MS", 100)
+    monkeypatch.setattr(migrate.log, "warning", lambda *_, **__: pytest.fail("it gave up"))
+    running = asyncio.create_task(migrate.migrate(pool))
+    async with asyncio.timeout(30):
+        while not await writer.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.5)
+        await writer.execute("SET statement_timeout = 1000; UPDATE tasks SET attempt = 1")
+        await vacuum.execute("ROLLBACK")
+        await running
+    for connection in (vacuum, writer):
+        await connection.close()
+    await pool.close()
+
+
 async def test_a_log_without_its_guards_is_no_schema_of_ours(database: str) -> None:
     """S1-105."""
     await fetch(database, "DROP TRIGGER task_log_keeps_all ON task_log")
