@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import secrets
 import threading
 from collections.abc import Callable, Mapping
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 STDERR: Final = 2
 CREDENTIAL: Final = "token"
+_KEY: Final = re.compile(r"[!-~]+")
 LAST_S: Final = 4.8
 
 
@@ -223,7 +225,14 @@ def is_exposed(file: Path) -> bool:
 
 
 class KeyFile:
-    """The bearer key from a file, read again when the file changes."""
+    """The bearer key from a file, read again when the file changes.
+
+    What could not stand in a header is no key: an error about that header would tell it (BH-055).
+
+    Raises:
+        OSError: the file cannot be read.
+        Fault: it holds something else (78).
+    """
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -232,14 +241,23 @@ class KeyFile:
         self()
 
     def __call__(self) -> str | None:
-        """Return the key; an unreadable file leaves the one that was read last."""
+        """Return the key; a file without one, or that cannot be read, leaves the one that was read last."""
         try:
             status = self._file.stat()
             seen = (status.st_mtime_ns, status.st_ino)
             if seen != self._seen:
-                self._key = self._file.read_text().strip()
+                self._key = self._read()
                 self._seen = seen
-        except OSError:
+        except (OSError, Fault):
             if self._seen is None:
                 raise
         return self._key or None
+
+    def _read(self) -> str:
+        key = self._file.read_text("utf-8", "replace").strip()
+        if key and _KEY.fullmatch(key) is None:
+            sentence = (
+                "holds no bearer key; a key is one line of ASCII letters, digits and signs, without spaces"
+            )
+            raise Fault(Exit.CONFIG, f"{self._file}: {sentence}")
+        return key

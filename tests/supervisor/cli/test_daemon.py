@@ -14,6 +14,7 @@ from fakes import FakeControlPlane, serving
 from programs import AgentProgram
 
 from stateous_supervisor.agent import config
+from stateous_supervisor.agent.faults import Fault
 from stateous_supervisor.cli.daemon import KeyFile, is_exposed, token_file
 
 SDLC = Path(__file__).parents[3] / "examples" / "sdlc"
@@ -64,6 +65,22 @@ def test_a_key_that_changes_is_read_again_and_one_that_goes_is_kept(tmp_path: Pa
 
     file.unlink()
     assert key() == "two"
+
+
+@pytest.mark.parametrize("text", ["canary\nsecond", "can ary", "canary\x01", "can\u00e4ry", b"canary\xff"])
+def test_what_cannot_stand_in_a_header_is_no_key_and_is_not_told(tmp_path: Path, text: str | bytes) -> None:
+    """BH-055: at the start one sentence without it; later the key that was read last stays."""
+    file = tmp_path / "key"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(Fault, match="holds no bearer key") as raised:
+        KeyFile(file)
+    assert "canary" not in str(raised.value)
+
+    file.write_text("one\n")
+    key = KeyFile(file)
+    (tmp_path / "new").write_bytes(text if isinstance(text, bytes) else text.encode())
+    (tmp_path / "new").replace(file)
+    assert key() == "one"
 
 
 class Keyed(FakeControlPlane):
