@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import anyio
 
 from stateous_supervisor.agent import tls
-from stateous_supervisor.agent.faults import Denied, PeerViolation, Unreachable
+from stateous_supervisor.agent.faults import Denied, PeerViolation, TooLarge, Unreachable
 
 if TYPE_CHECKING:
     import httpx
@@ -28,6 +28,7 @@ AGE_MAX_S: Final = 30.0
 CONNECT_S: Final = 10.0
 KEEPALIVE_S: Final = 4.0  # below the 5 s after which uvicorn closes an idle connection
 ERROR_BYTES_MAX: Final = 65_536
+BEGIN_BYTES: Final = 4_096
 NO_ANSWER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 STUMBLED: Final = frozenset({500, 502, 504})  # of those, the ones that something in a request may bring about
 DENIED: Final = frozenset({401, 403})
@@ -120,7 +121,7 @@ class Client:
 
         Raises:
             Unreachable: no connection, a deadline passed, or a status that means "not now".
-            PeerViolation: a redirect, or a body beyond `bytes_max`.
+            PeerViolation: a redirect, or a body beyond `bytes_max` (`TooLarge`).
             Denied: 401 or 403.
         """
         import httpx
@@ -139,7 +140,8 @@ class Client:
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError, _Dropped) as error:
             self._retire()
             sentence = f"{self._url}{path} cannot be reached: {_describe(error)}"
-            raise Unreachable(sentence, may_be_ours=isinstance(error, closed)) from None
+            is_cut = isinstance(error, closed)
+            raise Unreachable(sentence, may_be_ours=is_cut, is_cut=is_cut) from None
         self._retire()  # it may be an address where nobody is any more
         raise Unreachable(f"{self._url}{path} did not answer within {deadline_s:g} s", may_be_ours=True)
 
@@ -226,7 +228,8 @@ class Client:
         async for chunk in response.aiter_bytes():
             size += len(chunk)
             if size > bytes_max:
-                raise PeerViolation(f"{self._url}{path} answered with more than {bytes_max} bytes")
+                sentence = f"{self._url}{path} answered with more than {bytes_max} bytes"
+                raise TooLarge(sentence, begin=(chunks or [chunk])[0][:BEGIN_BYTES])
             chunks.append(chunk)
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 

@@ -31,8 +31,8 @@ class Contact:
     """What is known about the other side. Claims may go on for what it `suits`.
 
     That is all while the contract `is_open`, except for the states that are `changed`: it names, with what has changed,
-    those whose routines the workflow of now does not suit. Routines without a graph need no contract. `opened` is
-    called when claims may go on, `regained` when an outage is over.
+    those whose routines the workflow of now does not suit. Routines without a graph need no contract. `answers` counts
+    those that anybody got. `opened` is called when claims may go on, `regained` when an outage is over.
 
     Args:
         checksum: reads what the folder's contract was made for; None where it has none.
@@ -51,6 +51,7 @@ class Contact:
         self.is_open = False
         self.changed: Mapping[str, Sequence[str]] = {}
         self.is_reached = False
+        self.answers = 0
         self._control_plane = control_plane
         self._log = log
         self._luck = luck
@@ -116,6 +117,7 @@ class Contact:
 
     def reached(self) -> None:
         """Somebody got an answer: an outage is over, and what is offered is asked anew."""
+        self.answers += 1
         self.standing.accept()
         if self._down_since is not None:
             self._up()

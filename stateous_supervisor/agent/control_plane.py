@@ -29,7 +29,7 @@ from stateous_contract.messages import (
 from stateous_supervisor.agent import calls, reports
 from stateous_supervisor.agent.assignment import Identity
 from stateous_supervisor.agent.client import AGE_MAX_S, Answer, Client
-from stateous_supervisor.agent.faults import Denied, PeerViolation, Refused, Unanswered, Unreachable
+from stateous_supervisor.agent.faults import Denied, PeerViolation, Refused, TooLarge, Unanswered, Unreachable
 
 CALL_S: Final = 30.0
 CLAIM_SLACK_S: Final = 15.0
@@ -122,6 +122,7 @@ _beat: Final = msgspec.json.Decoder(HeartbeatAnswer)
 _moved: Final = msgspec.json.Decoder(_Moved)
 _health: Final = msgspec.json.Decoder(Health)
 _refusal: Final = msgspec.json.Decoder(Refusal)
+_FIRST_IDS: Final = re.compile(rb'"task": ?([1-9][0-9]{0,17}),.*?"attempt": ?([1-9][0-9]{0,17}),', re.DOTALL)
 _BRACKETS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
 
 
@@ -180,6 +181,8 @@ class ControlPlane:
             )
         except Denied as denied:
             raise _refused_state(denied) or denied from None
+        except TooLarge as error:
+            return [_oversized(error)]
         if answer.status == 204:
             return []
         _accepted(answer)
@@ -302,6 +305,11 @@ def _granted(raw: Raw) -> Granted | BadGrant:
         return _bad(raw, f"the grant is not understood: {error}")
     if not (1 <= grant.task <= limits.TASK_ID_MAX and 1 <= grant.attempt <= limits.TASK_ID_MAX):
         return _bad(raw, f"the grant names task {grant.task} and attempt {grant.attempt}; both start at 1")
+    size_bytes = memoryview(raw).nbytes
+    if size_bytes > limits.GRANT_BYTES_MAX:
+        return _bad(
+            raw, f"the grant is {size_bytes:,} bytes of JSON; at most {limits.GRANT_BYTES_MAX:,} are taken"
+        )
     if bytes(grant.context)[:1] != b"{" or bytes(grant.memory)[:1] != b"{":
         return _bad(raw, "context and memory of the grant must be objects")
     if is_deeper(raw, limits.DEPTH_MAX + 1):
@@ -315,6 +323,15 @@ def _only_grant(answer: Answer) -> Granted | BadGrant:
     if isinstance(found, BadGrant) and found.task == 0:
         raise PeerViolation(f"an answer {answer.status} that is no grant: {found.sentence}")
     return found
+
+
+def _oversized(error: TooLarge) -> BadGrant:
+    """Return the grant that such an answer begins with. What else is in it is left to its lease."""
+    ids = _FIRST_IDS.search(error.begin)
+    if ids is None:
+        raise error
+    sentence = f"the grant is more than {CLAIM_BYTES_MAX:,} bytes of JSON; at most {limits.GRANT_BYTES_MAX:,} are taken"
+    return BadGrant(int(ids[1]), int(ids[2]), sentence)
 
 
 def _bad(raw: Raw, sentence: str) -> BadGrant:

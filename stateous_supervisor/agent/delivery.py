@@ -20,7 +20,7 @@ import msgspec
 from anyio.abc import TaskGroup
 from stateous_contract.messages import TaskMessage
 
-from stateous_supervisor.agent import cadence, halving
+from stateous_supervisor.agent import cadence, cuts, halving
 from stateous_supervisor.agent.assignment import Identity
 from stateous_supervisor.agent.calls import ROWS, is_alone
 from stateous_supervisor.agent.client import DENIED, NO_ANSWER
@@ -46,12 +46,13 @@ ACCEPTED: Final = Result(status=200)
 class _Line:
     """The messages of one attempt, in order."""
 
-    __slots__ = ("asked_until", "envelopes", "failures", "is_apart", "is_out", "not_before")
+    __slots__ = ("asked_until", "cuts", "envelopes", "failures", "is_apart", "is_out", "not_before")
 
     def __init__(self) -> None:
         self.envelopes: deque[Envelope] = deque()
         self.not_before = self.asked_until = -math.inf
         self.failures = 0
+        self.cuts = cuts.NONE
         self.is_out = False
         self.is_apart = False  # a request with nothing but its messages got no answer
 
@@ -264,10 +265,10 @@ class Delivery:
         try:
             while self._goes_alone(line):
                 envelope = line.envelopes[0]
-                result = await self._send_one(envelope)
+                result = await self._send_one(envelope, line)
                 if result is None:
                     break
-                line.failures, line.is_apart = 0, False
+                line.failures, line.is_apart, line.cuts = 0, False, cuts.NONE
                 self._finish(envelope, result)
         finally:
             line.is_out = False
@@ -279,13 +280,13 @@ class Delivery:
         is_apart = line.is_apart or not self._control_plane.terms.offers("batch")
         return line.is_call or (is_apart and bool(line.envelopes))
 
-    async def _send_one(self, envelope: Envelope) -> Result | None:
+    async def _send_one(self, envelope: Envelope, line: _Line) -> Result | None:
         """Send one message; None means that it has to be sent again later."""
         try:
             result = await self._tell(envelope)
         except Unanswered as error:
             self._delay((envelope.task, envelope.attempt), error)
-            return None
+            return self._cut_off(line, len(envelope.body)) if error.is_cut else None
         except Refused as error:
             self._contact.reached()
             return Result(error.status, error.code, error.sentence)
@@ -304,6 +305,14 @@ class Delivery:
             )
         await self._control_plane.tell_one(envelope.identity, _message.decode(envelope.body))
         return ACCEPTED
+
+    def _cut_off(self, line: _Line, size_bytes: int) -> Result | None:
+        """Refuse a message in the place of somebody on the way who cuts what is so large, each time (BH-040)."""
+        now = anyio.current_time()
+        line.cuts = cuts.cut_again(line.cuts, now, self._contact.answers)
+        if not cuts.are_enough(line.cuts, now, size_bytes):
+            return None
+        return Result(413, "cut_on_the_way", cuts.sentence(line.cuts, size_bytes))
 
     # What both have in common.
 

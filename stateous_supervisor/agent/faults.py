@@ -45,13 +45,22 @@ class Unanswered(Exception):
         sentence: what happened.
         asked_s: what `Retry-After` asked for.
         may_be_ours: whether they got what was sent, so that something in it may be to blame.
+        is_cut: whether the connection broke under it.
     """
 
-    def __init__(self, sentence: str, *, asked_s: float | None = None, may_be_ours: bool = False) -> None:
+    def __init__(
+        self,
+        sentence: str,
+        *,
+        asked_s: float | None = None,
+        may_be_ours: bool = False,
+        is_cut: bool = False,
+    ) -> None:
         super().__init__(sentence)
         self.sentence = sentence
         self.asked_s = asked_s
         self.may_be_ours = may_be_ours
+        self.is_cut = is_cut
 
 
 class Unreachable(Unanswered):
@@ -60,6 +69,19 @@ class Unreachable(Unanswered):
 
 class PeerViolation(Unanswered):
     """What came back is not what a control plane says: a proxy's page, a redirect, JSON of another shape."""
+
+
+class TooLarge(PeerViolation):
+    """An answer is larger than what is read.
+
+    Args:
+        sentence: of what, and how large it may be.
+        begin: its first bytes.
+    """
+
+    def __init__(self, sentence: str, *, begin: bytes) -> None:
+        super().__init__(sentence)
+        self.begin = begin
 
 
 class Denied(Unanswered):

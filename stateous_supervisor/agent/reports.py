@@ -84,7 +84,7 @@ def given_back(key: tuple[int, int], reason: str, *, can_release: bool) -> TaskM
 
 def refused(key: tuple[int, int], code: str, sentence: str) -> TaskMessage:
     """Return the one failure that stands in for an outcome that was refused (A-38)."""
-    return failed(key, f"the control plane refused this outcome ({code}): {sentence}")
+    return failed(key, f"this outcome was refused ({code}): {sentence}")
 
 
 def too_large(message: TaskMessage, size_bytes: int, bytes_max: int) -> TaskMessage:

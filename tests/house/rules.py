@@ -49,6 +49,8 @@ PURE = [
     f"{AGENT}/assignment.py",
     f"{AGENT}/cadence.py",
     f"{AGENT}/calls.py",
+    f"{AGENT}/cuts.py",
+    f"{AGENT}/halving.py",
     f"{AGENT}/metrics.py",
     f"{AGENT}/overview.py",
     f"{AGENT}/tally.py",
