@@ -37,7 +37,8 @@ class FaultProxy:
     """Listens on a port of its own and passes requests to `upstream` (a URL).
 
     `idle_s` closes a connection that has been idle for so long. `body_bytes_max` answers 413 with a page to anything
-    larger, as a web server in front would; with `cuts` it closes the connection instead.
+    larger, as a web server in front would; with `cuts` it closes the connection instead. `used` says when a rule was, on
+    which connection.
     """
 
     upstream: str
@@ -48,6 +49,7 @@ class FaultProxy:
     port: int = 0
     rules: list[Rule] = field(default_factory=list)
     heard: list[tuple[float, int, str, bytes]] = field(default_factory=list)
+    used: list[tuple[float, int]] = field(default_factory=list)
     is_down: bool = False
 
     def __enter__(self) -> Self:
@@ -107,7 +109,7 @@ class FaultProxy:
         first = connection.recv(200, socket.MSG_PEEK).decode("latin-1")
         unread = next((r for r in self.rules if not r.reads and re.match(r.match, first)), None)
         if unread is not None:
-            self._used(unread)
+            self._used(unread, number)
             # With unread bytes in it, closing resets the connection.
             return False
         head, body = _request(connection)
@@ -115,7 +117,7 @@ class FaultProxy:
         self.heard.append((time.monotonic(), number, name, body))
         rule = next((r for r in self.rules if r.reads and re.match(r.match, name)), None)
         if rule is not None:
-            self._used(rule)
+            self._used(rule, number)
         if self.body_bytes_max is not None and len(body) > self.body_bytes_max:
             if not self.cuts:
                 connection.sendall(page(413))
@@ -126,7 +128,8 @@ class FaultProxy:
         connection.sendall(answer)
         return bool(answer)
 
-    def _used(self, rule: Rule) -> None:
+    def _used(self, rule: Rule, number: int) -> None:
+        self.used.append((time.monotonic(), number))
         rule.times -= 1
         if rule.times == 0:
             self.rules.remove(rule)

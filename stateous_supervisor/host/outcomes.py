@@ -9,7 +9,7 @@ import inspect
 from typing import Any, Final
 
 from msgspec import Raw
-from stateous_contract.limits import BODY_BYTES_MAX, ERROR_BYTES_MAX
+from stateous_contract.limits import BODY_BYTES_MAX, CONTEXT_BYTES_MAX, ERROR_BYTES_MAX
 from stateous_contract.messages import encode
 
 from stateous_supervisor.host.failures import Described, clean, own
@@ -100,6 +100,12 @@ def _sized(context: BaseContext[Any], kind: str, event: str | None, payload: str
             (context.task, context.attempt),
             f"the outcome is {size:,} bytes of JSON, {parts[largest]:,} of them the {largest}; "
             f"at most {BODY_BYTES_MAX:,} are allowed",
+        )
+    if raw_context is not None and (whole := context.context_bytes()) > CONTEXT_BYTES_MAX:
+        return failed(
+            (context.task, context.attempt),
+            f"the token's context would be {whole:,} bytes of JSON with what this routine wrote; "
+            f"at most {CONTEXT_BYTES_MAX:,} are allowed",
         )
     return Outcome(
         task=context.task,

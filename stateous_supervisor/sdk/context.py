@@ -262,6 +262,10 @@ class BaseContext(Mapping[str, Any], Generic[C]):
         """Return the written keys as one JSON object, or None."""
         return _object(dict(self._written)) if self._written else None
 
+    def context_bytes(self) -> int:
+        """Return how large the token's context is as JSON, with what was written."""
+        return 1 + sum(len(key.encode()) + 4 + _size_bytes(text) for key, text in self._all().items())
+
     def outgoing_schedules(self) -> list[Schedule] | None:
         """Return the timers as they go out, or None."""
         return self._schedules
@@ -302,6 +306,10 @@ class AsyncContext(BaseContext[C], AwaitedCalls, AwaitedWaits):
 
 def _value(text: Raw | str) -> Any:
     return read(text if isinstance(text, str) else bytes(text))
+
+
+def _size_bytes(text: Raw | str) -> int:
+    return len(text.encode()) if isinstance(text, str) else memoryview(text).nbytes
 
 
 def _object(entries: Mapping[str, Raw | str]) -> str:

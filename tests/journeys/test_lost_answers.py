@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from stateous_supervisor.agent.client import KEEPALIVE_S
 
 REPORT = r"POST /tasks/(messages|\d+/report)"
 CLAIM = r"POST /tasks/claim"
+BEAT = r"POST /tasks/heartbeat"
 
 
 @pytest.fixture(scope="module")
@@ -26,10 +28,17 @@ def proxy(plane_url: str) -> Iterator[FaultProxy]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, proxy: FaultProxy) -> Iterator[Path]:
+def running(
+    tmp_path_factory: pytest.TempPathFactory, proxy: FaultProxy
+) -> Iterator[tuple[Path, AgentProgram]]:
     made = folders.make(tmp_path_factory.mktemp("lost") / "box", proxy.url)
-    with AgentProgram(made, proxy.url):
-        yield made
+    with AgentProgram(made, proxy.url) as agent:
+        yield made, agent
+
+
+@pytest.fixture(scope="module")
+def folder(running: tuple[Path, AgentProgram]) -> Path:
+    return running[0]
 
 
 @pytest.fixture(autouse=True)
@@ -99,58 +108,57 @@ def test_an_answer_of_a_proxy_is_no_answer(
     assert claims_of(plane, token) == [1, 1]
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [Rule(CLAIM, reads=False), Rule(CLAIM, forwards=False), Rule(CLAIM)],
-    ids=["unread", "read", "done"],
-)
-def test_a_connection_that_closes_under_a_claim_costs_no_attempt(
-    folder: Path, proxy: FaultProxy, plane: ControlPlaneClient, rule: Rule, request: pytest.FixtureRequest
+CLOSES: dict[str, dict[str, bool]] = {"unread": {"reads": False}, "read": {"forwards": False}, "done": {}}
+
+
+def repeated(proxy: FaultProxy, match: str, close: dict[str, bool], act: Callable[[], object]) -> float:
+    """Close the connection under the next such request, and return how long it took to come again on another one."""
+    heard = len(proxy.heard)
+    proxy.rules.append(Rule(match, **close))
+    act()
+    wait_for(lambda: not proxy.rules, within_s=20, what=f"{match} that meets the close")
+    closed_at, connection = proxy.used[-1]
+
+    def again() -> tuple[float, bytes] | None:
+        new = [each for each in proxy.heard[heard:] if each[0] >= closed_at and each[1] != connection]
+        return next(((at, body) for at, _, name, body in new if re.match(match, name)), None)
+
+    at, body = wait_for(again, within_s=20, what=f"repeat of {match}")
+    sent = [each for each in proxy.heard[heard:] if each[1] == connection and re.match(match, each[2])]
+    assert ("reads" in close) or sent[-1][3] == body
+    return float(at - closed_at)
+
+
+@pytest.mark.parametrize("close", CLOSES)
+def test_a_connection_that_closes_under_a_request_costs_one_repeat_at_once(
+    running: tuple[Path, AgentProgram],
+    proxy: FaultProxy,
+    plane: ControlPlaneClient,
+    close: str,
+    tmp_path: Path,
 ) -> None:
-    """BH-034, A-50: repeated on a new connection with the same id."""
-    token = f"close-{request.node.callspec.id}"
-    proxy.rules.append(rule)
-    proxy.cut()
-    plane.start(token)
+    """BH-034, A-50, S3-45: claim, heartbeat and report come again with the same content (the same request id) on a new
+    connection; nothing waits, nothing warns, nothing is done twice.
+    """
+    made, agent = running
+    token, gate, how = f"close-{close}", tmp_path / "gate", CLOSES[close]
+    told = len(agent.lines)
 
-    plane.until(token, status="completed")
+    def goes_on() -> None:
+        wait_for(lambda: folders.phases(made, token), within_s=20, what="routine")
 
-    assert claims_of(plane, token) == [1, 1]
-
-
-@pytest.mark.parametrize(
-    "rule", [Rule(REPORT, reads=False), Rule(REPORT, forwards=False)], ids=["unread", "read"]
-)
-def test_a_connection_that_closes_under_a_report_loses_no_outcome(
-    folder: Path, proxy: FaultProxy, plane: ControlPlaneClient, rule: Rule, request: pytest.FixtureRequest
-) -> None:
-    """BH-034, S3-45: closed before or after it was read, and never heard above; when it was done: see above."""
-    token = f"report-{request.node.callspec.id}"
-    proxy.rules.append(rule)
-    plane.start(token)
-
+    took_s = [repeated(proxy, CLAIM, how, lambda: plane.start(token, gate=str(gate)))]
+    goes_on()
+    took_s += [repeated(proxy, BEAT, how, lambda: None), repeated(proxy, REPORT, how, gate.touch)]
     plane.until(token, status="completed")
 
     assert claims_of(plane, token) == [1, 1]
     assert plane.kinds(token).count("event_accepted") == 3
-
-
-def test_heartbeats_go_on_over_connections_that_close(
-    folder: Path, proxy: FaultProxy, plane: ControlPlaneClient, tmp_path: Path
-) -> None:
-    """BH-034: each kind of close hits a heartbeat; the lease (3 s) is kept all the same."""
-    beat = "POST /tasks/heartbeat"
-    plane.start("beats", gate=str(tmp_path / "gate"))
-    for rule in (Rule(beat, reads=False), Rule(beat, forwards=False), Rule(beat)):
-        proxy.rules.append(rule)
-        wait_for(lambda: not proxy.rules, within_s=20, what="heartbeat that meets the rule")
-        heard = proxy.times_heard(beat)
-        wait_for(lambda heard=heard: proxy.times_heard(beat) > heard, within_s=20, what="next heartbeat")
-    (tmp_path / "gate").touch()
-
-    plane.until("beats", status="completed")
-
-    assert claims_of(plane, "beats") == [1, 1]
+    assert folders.phases(made, token) == [(1, "begin"), (1, "end"), (1, "begin")]
+    assert min(took_s) < 0.5
+    assert max(took_s) < 1.0
+    levels = {json.loads(line)["level"] for line in agent.lines[told:] if line.startswith("{")}
+    assert not levels & {"warning", "error"}
 
 
 def test_the_agent_drops_idle_connections_before_any_server_does() -> None:

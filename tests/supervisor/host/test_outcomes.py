@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from stateous_contract.limits import CONTEXT_BYTES_MAX
 from supervisor.host.child import Child
 
 KINDS = ["coding", "other"]
@@ -141,6 +142,22 @@ def test_an_outcome_above_the_limit_fails_with_size_and_limit(
 def test_an_outcome_below_the_limit_is_sent(host: Child, task: int) -> None:
     outcome = host.body("ctx['big'] = 'x' * int(0.9 * 2**20)\nreturn events.coded()", task)
     assert (outcome.outcome, len(bytes(outcome.context or b""))) == ("event", int(0.9 * 2**20) + 10)
+
+
+def test_a_context_that_would_grow_past_its_limit_fails_with_size_and_limit(host: Child, task: int) -> None:
+    """BH-040: each outcome is small enough, and the token's context is not."""
+    body = "ctx['more'] = 'x' * 900_000\nreturn events.coded()"
+    given = {"title": "a", "body": body, "blob": "x" * (CONTEXT_BYTES_MAX - 800_000)}
+    outcome = host.result(task, context=given)
+    assert outcome.outcome == "failed"
+    assert "the token's context would be 7,440,1" in (outcome.error or "")
+    assert f"at most {CONTEXT_BYTES_MAX:,} are allowed" in (outcome.error or "")
+
+
+def test_a_context_counts_with_what_was_written_over(host: Child, task: int) -> None:
+    body = "ctx['blob'] = 'ü'\nctx['more'] = 'x' * 900_000\nreturn events.coded()"
+    given = {"title": "a", "body": body, "blob": "x" * (CONTEXT_BYTES_MAX + 100_000)}
+    assert host.result(task, context=given).event == "coded"
 
 
 RAISED: list[tuple[str, Any]] = [
