@@ -21,7 +21,7 @@ import anyio
 from anyio.abc import Process
 
 import stateous_supervisor
-from stateous_supervisor.agent import dumps
+from stateous_supervisor.agent import cores, dumps
 from stateous_supervisor.agent.dumps import Hang
 from stateous_supervisor.agent.host import HostEnded, HostUnusable
 from stateous_supervisor.agent.link_end import LinkEnd, LinkEnded
@@ -193,7 +193,7 @@ class ProcessHosts:
             str(self._folder),
         ]
         try:
-            return await anyio.open_process(
+            process = await anyio.open_process(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -205,6 +205,8 @@ class ProcessHosts:
         except OSError as error:
             why = (error.strerror or str(error)).lower()
             raise HostUnusable(f"python: {self._python} cannot be started: {why}") from None
+        cores.give_back(process.pid)
+        return process
 
 
 class _Child:

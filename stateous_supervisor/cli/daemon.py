@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import anyio
 
 import stateous_supervisor
+from stateous_supervisor.agent import cores
 from stateous_supervisor.agent import folder as folders
 from stateous_supervisor.agent.assignment import Identity
 from stateous_supervisor.agent.client import Client, options_for
@@ -53,6 +54,7 @@ def serve(config: Config, *, reread: Callable[[], Config], is_inline: bool, is_s
     Raises:
         Fault: it cannot start, with one sentence.
     """
+    cores.leave_none()
     notifier = from_environment()
     outbox = open_outbox(config.state_dir)
     lines = StderrLines(STDERR)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -124,3 +125,27 @@ def test_the_key_goes_to_the_control_plane_and_nowhere_else(tmp_path: Path, keye
     assert len(shown) > 1
     assert not any(KEY in text for text in shown)
     assert not any("CREDENTIALS_DIRECTORY" in environment for environment in hosts)
+
+
+@pytest.fixture
+def cores_wanted() -> Iterator[int]:
+    """What is started has core files of any size that is allowed; the limit is returned."""
+    before = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (before[1], before[1]))
+    yield before[1]
+    resource.setrlimit(resource.RLIMIT_CORE, before)
+
+
+def test_the_agent_leaves_no_core_file_and_its_hosts_may(
+    tmp_path: Path, keyed: tuple[Keyed, str], cores_wanted: int
+) -> None:
+    """BH-055: a core of the agent would hold the key."""
+    folder = tmp_path / "sdlc"
+    shutil.copytree(SDLC, folder)
+    with AgentProgram(folder, keyed[1]) as agent:
+        agent.line("contract.outdated")
+        process = psutil.Process(agent.child.pid)
+        limits = [each.rlimit(psutil.RLIMIT_CORE)[0] for each in (process, *process.children(recursive=True))]
+
+    assert limits[0] == 0
+    assert set(limits[1:]) == {cores_wanted}
