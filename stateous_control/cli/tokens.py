@@ -11,6 +11,7 @@ import typer
 from stateous_control.cli.digits import written
 from stateous_control.cli.exits import Exit, Failure
 from stateous_control.cli.options import URL_DEFAULT, AsJson, KeyFile, Url
+from stateous_control.cli.paging import withheld
 from stateous_control.cli.screen import clean, coloured, document, remark, say, table
 
 if TYPE_CHECKING:
@@ -124,10 +125,10 @@ def list_(
         ("TOKEN", "STATE", "STATUS", "VISIT", "ENTERED"),
         [[each[key] for key in ("token", "state", "status", "visit", "entered_at")] for each in tokens],
     )
-    if page and page["truncated"]:
-        remark(f"showing {page['returned_count']:,} of {page['total_count']:,}")
-        if page.get("cursor"):
-            remark(f"the next ones: --cursor {clean(page['cursor'])}")
+    if page:
+        withheld(page)
+    elif len(tokens) >= limit:
+        remark(f"showing {len(tokens):,}; this control plane does not say whether there are more")
 
 
 @app.command()

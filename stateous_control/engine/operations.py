@@ -238,9 +238,9 @@ class ControlPlane:
         return [history_view(row) for row in rows]
 
     async def page_history(
-        self, name: str, *, after: int = 0, limit: int = limits.LIST_DEFAULT
+        self, name: str, *, after: int | None = None, limit: int = limits.LIST_DEFAULT
     ) -> HistoryPage:
-        """Return the newest entries, or with `after` the first ones after it; in order, with honest counts."""
+        """Return the newest entries, or with `after`, also 0, the first ones after it; in order, with honest counts."""
         page = await reading.page_history(self._pool, self._place_of(name), name, after, limit)
         if page is None:
             raise _no_token(name)

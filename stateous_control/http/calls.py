@@ -85,9 +85,10 @@ class Call:
     def task(self) -> int:
         """The task id of the path, which the route took for digits. Raises `Refused` where no task can have it."""
         digits = self.params["task"]
-        if len(digits.lstrip("0")) > len(str(TASK_ID_MAX)) or int(digits) > TASK_ID_MAX:
+        task = id_of(digits)
+        if task is None:
             raise Refused(Code.TASK_NOT_FOUND, f"there is no task {digits[:40]}")
-        return int(digits)
+        return task
 
     async def fields(self, bytes_max: int = BODY_BYTES_MAX) -> Fields:
         """Read and check the body; return its top-level fields, each as the text it came as."""
@@ -136,6 +137,14 @@ class Call:
     async def _until_gone(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+
+
+def id_of(digits: str) -> int | None:
+    """Return the id that decimal digits stand for, None where nothing can have it. Any number of zeros may lead."""
+    digits = digits.lstrip("0") or "0"
+    if len(digits) > len(str(TASK_ID_MAX)) or int(digits) > TASK_ID_MAX:
+        return None
+    return int(digits)
 
 
 def no_such_path(path: str) -> Refused:

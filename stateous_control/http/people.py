@@ -14,10 +14,10 @@ from stateous_contract.states import QuestionStatus, TaskState
 from stateous_control.engine.operations import ControlPlane
 from stateous_control.http import parts
 from stateous_control.http.answers import Answer, answer
-from stateous_control.http.calls import Call
+from stateous_control.http.calls import Call, id_of
 from stateous_control.store.people import QuestionFilter, TaskFilter
 
-_NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
+_NUMBER: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
 _STATES: Final = tuple(state.value for state in TaskState)
 _STATUSES: Final = tuple(status.value for status in QuestionStatus)
 _TEXT_CHARS_MAX: Final = 256
@@ -120,9 +120,10 @@ async def give_answer(plane: ControlPlane, call: Call) -> Answer:
 
 def _question(call: Call) -> int:
     digits = call.params["question"]
-    if len(digits.lstrip("0")) > len(str(limits.TASK_ID_MAX)) or int(digits) > limits.TASK_ID_MAX:
+    question = id_of(digits)
+    if question is None:
         raise Refused(Code.QUESTION_NOT_FOUND, f"there is no question {digits[:40]}")
-    return int(digits)
+    return question
 
 
 def _generation(body: Fields) -> int:

@@ -16,7 +16,7 @@ from stateous_control.http.answers import LIST_TYPE, Answer, answer
 from stateous_control.http.calls import Call
 
 _STATUSES: Final = tuple(status.value for status in TokenStatus)
-_NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
+_NUMBER: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
 _CURSOR_CHARS_MAX: Final = 1_000
 
 
@@ -47,7 +47,9 @@ async def history(plane: ControlPlane, call: Call) -> Answer:
     limit = _number(query, "limit", low=1, high=limits.LIST_MAX, default=0)
     if not wants_page(call):
         return answer(await plane.history(path_name(call), after=after, limit=limit or None))
-    page = await plane.page_history(path_name(call), after=after, limit=limit or limits.LIST_DEFAULT)
+    page = await plane.page_history(
+        path_name(call), after=after if "after" in query else None, limit=limit or limits.LIST_DEFAULT
+    )
     return Answer(200, encode(page), media_type=LIST_TYPE.encode())
 
 
