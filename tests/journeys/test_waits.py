@@ -122,6 +122,62 @@ def test_every_kind_of_park_goes_on_on_another_box_with_nothing_but_the_rows(
         assert until < next(entry["at"] for entry in log if entry["kind"] == "wait_over")
 
 
+TRIED = """
+got = None
+for number in range(3):
+    try:
+        if given == "sleep":
+            ctx.sleep_for("nap", 0.2)
+            got = "slept"
+        elif given == "signal":
+            got = (ctx.wait_for_signal("go")).payload
+        elif given == "any":
+            got = (ctx.first("some", Signal("go"), Sleep("1h"))).index
+        elif given == "result":
+            later = ctx.spawn("later", None)
+            got = (ctx.wait_for_result(later)).value
+        elif given == "checkpoint":
+            got = ctx.checkpoint("here")
+        else:
+            got = ctx.ask("ok", ttl="1h")
+        break
+    except Exception:
+        wrote(ctx, "caught")
+wrote(ctx, "end")
+return got
+"""
+GOTTEN = {"sleep": "slept", "signal": 5, "any": 0, "result": "late", "checkpoint": None, "question": "yes"}
+
+
+def test_no_handler_of_exceptions_and_no_retry_swallows_a_park_dx_06(
+    box: Path, plane_url: str, plane: ControlPlaneClient
+) -> None:
+    """Each kind of wait in `except Exception` within a loop that tries again, in routines of both kinds."""
+    folder = flows.make(box, TRIED, more=LATER)
+    with AgentProgram(folder, plane_url, "--tasks", "20"):
+        tasks = {
+            (kind, park): flows.start(plane, kind, park) for kind in ("plain", "loop") for park in GOTTEN
+        }
+        for (_, park), task in tasks.items():
+            if park in ("signal", "any"):
+                flows.until(plane, [task], current_state="parked")
+                flows.send(plane, task, "go", 5)
+
+        def completed() -> bool:
+            flows.answer_all(plane, "yes")
+            for each in _all(plane):
+                if each.get("routine") == "later" and each["current_state"] == "parked":
+                    plane.http.post(f"/tasks/{each['task']}/signals/late", json={"payload": 1})
+            return {flows.view(plane, task)["current_state"] for task in tasks.values()} == {"completed"}
+
+        wait_for(completed, within_s=60, what="end of all tasks")
+
+    for (_, park), task in tasks.items():
+        view = flows.view(plane, task)
+        assert (view["result"], view["failures"]) == (GOTTEN[park], 0), park
+        assert (flows.count(folder, task, "caught"), flows.count(folder, task, "end")) == (0, 1), park
+
+
 def _all(plane: ControlPlaneClient) -> list[Any]:
     entries: list[Any] = plane.http.get("/tasks", params={"limit": 1000}).json()["entries"]
     return entries

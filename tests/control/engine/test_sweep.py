@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from collections.abc import Awaitable
 
 import asyncpg
 import pytest
+from control.engine.invariants import check_histories
 from control.engine.planes import ask, held_by_another, plane, queue, sql
 from stateous_contract.codes import Refused
-from stateous_contract.messages import HeartbeatRequest, Report
+from stateous_contract.messages import HeartbeatRequest, Report, StartToken
 
 
 async def end_leases(url: str) -> None:
@@ -192,22 +195,28 @@ async def test_a_report_and_a_cancel_at_once_have_one_winner(database: str) -> N
 async def test_beats_reports_cancels_and_sweeps_in_any_order_never_fail(
     database: str, isolation: str
 ) -> None:
-    """BH-006, short: nothing but refusals reaches a client, and PostgreSQL saw no deadlock."""
-    import random
-
+    """BH-006, short: nothing but refusals reaches a client, PostgreSQL saw no deadlock, and what was taken is done."""
     name = (await sql(database, "SELECT current_database() AS name"))[0]["name"]
     await sql(database, f"ALTER DATABASE {name} SET default_transaction_isolation = '{isolation}'")
+    taken: dict[str, list[int]] = {"report": [], "cancel": []}
     async with plane(database) as one, plane(database) as two:
-        await queue(database, 200)
-        tasks = [grant.task for grant in await one.claim(ask("coding", max=200))]
+        await one.start_tokens([StartToken(token=f"T-{n}") for n in range(1, 201)])
+        tokens = {grant.task: grant.token for grant in await one.claim(ask("coding", max=200))}
+        tasks = list(tokens)
         outcome = {"kind": "event", "event": "again", "attempt": 1, "supervisor": "box", "instance": "i1"}
+
+        async def taking(what: str, task: int, call: Awaitable[object]) -> None:
+            await call
+            taken[what].append(task)
 
         def beat():
             return HeartbeatRequest(supervisor="box", instance="i1", tasks=random.sample(tasks, 200))
 
         calls = [two.heartbeat(beat()) for _ in range(20)]
-        calls += [one.report(task, Report(**outcome)) for task in random.sample(tasks, 150)]
-        calls += [two.cancel(f"T-{task}") for task in random.sample(tasks, 60)]
+        calls += [
+            taking("report", task, one.report(task, Report(**outcome))) for task in random.sample(tasks, 150)
+        ]
+        calls += [taking("cancel", task, two.cancel(tokens[task])) for task in random.sample(tasks, 60)]
         calls += [p._sweep.sweep() for p in (one, two) for _ in range(5)]
         calls += [two.claim(ask("coding", max=20)) for _ in range(10)]
         random.shuffle(calls)
@@ -219,6 +228,14 @@ async def test_beats_reports_cancels_and_sweeps_in_any_order_never_fail(
     assert {answer.code.status for answer in answers if isinstance(answer, Refused)} <= {409}
     rows = await sql(database, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
     assert rows[0]["deadlocks"] == 0
+    rows = await sql(
+        database, "SELECT t.id, t.current_state, k.status FROM tasks t JOIN tokens k ON k.id = t.token_id"
+    )
+    ends = {row["id"]: (row["current_state"], row["status"]) for row in rows}
+    assert taken["report"]
+    assert {ends[task][0] for task in taken["report"]} == {"completed"}
+    assert {ends[task][1] for task in taken["cancel"]} == {"cancelled"}
+    await check_histories(database)
 
 
 async def test_a_due_timer_moves_its_token_and_fires_once(database: str) -> None:
