@@ -7,6 +7,7 @@ import os
 import signal
 from pathlib import Path
 
+import psutil
 import pytest
 from programs import AgentProgram, ControlPlaneClient, Program, wait_for
 
@@ -40,6 +41,57 @@ havoc()
 AGAIN = folders.LOOP.replace(
     '    wrote(ctx, "begin")\n', '    import avandal\n\n    avandal.havoc()\n    wrote(ctx, "begin")\n'
 )
+KINDS = ("loop", "hand", "asking")
+SWALLOWS = """
+import asyncio
+from contract import Made, events, states
+from stateous_supervisor import on_state
+from _shared import is_open, wrote
+
+
+@on_state(states.loop)
+async def loop(ctx):
+    wrote(ctx, "begin")
+    while not is_open(ctx):
+        try:
+            await asyncio.sleep(0.02)
+        except BaseException:
+            pass
+    wrote(ctx, "end")
+    return events.made(Made(size=0))
+"""
+BLOCKS = """
+import time
+from contract import Made, events, states
+from stateous_supervisor import on_state
+from _shared import is_open, wrote
+
+
+def wait(ctx):
+    wrote(ctx, "begin")
+    while not is_open(ctx):
+        time.sleep(0.02)
+    wrote(ctx, "end")
+
+
+@on_state(states.hand)
+def hand(ctx):
+    wait(ctx)
+    return events.made(Made(size=0))
+"""
+APART = """
+import signal
+from contract import events, states
+from hand import wait
+from stateous_supervisor import on_state
+
+
+@on_state(states.asking, isolation="process")
+def asking(ctx):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    wait(ctx)
+    return events.answered()
+"""
 HARSH = {"LANG": "C", "LC_ALL": "C", "PYTHONIOENCODING": "ascii", "TZ": "Nowhere/Garbage"}
 
 
@@ -90,27 +142,71 @@ def test_a_long_name_is_kept_whole_or_refused(length: int, box: Path, plane_url:
             assert "n" * length in agent.line('"supervisor.started"')
 
 
+def three_kinds(place: Path, plane_url: str) -> Path:
+    """A folder with a routine on the loop, one in a thread, and one in a process of its own; none can be stopped."""
+    return folders.make(
+        place,
+        plane_url,
+        loop=SWALLOWS,
+        hand=BLOCKS,
+        asking=APART,
+        check=folders.CHECK.partition("@on_state(states.asking)")[0],
+    )
+
+
+def begin(plane: ControlPlaneClient, folder: Path, prefix: str, gate: str) -> list[str]:
+    """Start one token for each kind and wait until all three routines run; return the tokens."""
+    tokens = [f"{prefix}-{kind}" for kind in KINDS]
+    for token, kind in zip(tokens, KINDS, strict=True):
+        plane.start(token, kind=kind, gate=gate)
+    for token in tokens:
+        began(folder, token)
+    return tokens
+
+
 def test_signals_that_mean_nothing_end_nothing_and_ctrl_c_drains(
     box: Path, plane_url: str, plane: ControlPlaneClient
 ) -> None:
-    """BH-028: SIGPIPE, SIGUSR1, SIGUSR2, SIGCHLD, then Ctrl-C of a terminal: the whole foreground group."""
-    isolated = folders.LOOP.replace("@on_state(states.loop)", '@on_state(states.loop, isolation="process")')
-    folder = folders.make(box / "signals", plane_url, loop=isolated)
+    """BH-028: SIGPIPE, SIGUSR1, SIGUSR2, SIGCHLD, then Ctrl-C of a terminal: the whole foreground group.
+
+    All three kinds of routines run, and none of them is killed, cancelled or given back.
+    """
+    folder = three_kinds(box / "signals", plane_url)
     gate = str(box / "gate-signals")
-    with AgentProgram(folder, plane_url) as agent:
-        plane.start("signal-hand", gate=gate)
-        plane.start("signal-loop", kind="loop", gate=gate)
-        began(folder, "signal-hand")
-        began(folder, "signal-loop")
+    with AgentProgram(folder, plane_url, "--tasks", "3") as agent:
+        tokens = begin(plane, folder, "signal", gate)
         for number in (signal.SIGPIPE, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD):
             agent.signal(number)
         os.killpg(agent.child.pid, signal.SIGINT)
         agent.line('"supervisor.stopping"')
         Path(gate).touch()
         assert agent.ended(within_s=30) == 0
-    assert [phase for _, phase in folders.phases(folder, "signal-loop")] == ["begin", "end"]
-    for token in ("signal-hand", "signal-loop"):
+    for token in tokens:
+        assert [phase for _, phase in folders.phases(folder, token)] == ["begin", "end"]
         assert not {"task_failed", "task_released"} & set(plane.kinds(token))
+
+
+def test_a_second_ctrl_c_ends_three_kinds_of_routines_that_cannot_be_stopped(
+    box: Path, plane_url: str, plane: ControlPlaneClient
+) -> None:
+    """BH-028 (a), (b): the first one leaves all three running, the second ends them within seconds, with exit code 1.
+
+    Nothing of them is left, and what ran is given back rather than failed.
+    """
+    folder = three_kinds(box / "twice", plane_url)
+    with AgentProgram(folder, plane_url, "--tasks", "3") as agent:
+        tokens = begin(plane, folder, "twice", str(box / "gate-never"))
+        os.killpg(agent.child.pid, signal.SIGINT)
+        agent.line('"supervisor.stopping"')
+        pids = {line["pid"] for line in folders.ledger(folder)}
+        assert len(pids) == 2
+        assert all(psutil.pid_exists(pid) for pid in pids)
+        os.killpg(agent.child.pid, signal.SIGINT)
+        assert agent.ended(within_s=10) == 1
+    wait_for(lambda: not any(psutil.pid_exists(pid) for pid in pids), within_s=15, what="end of all three")
+    for token in tokens:
+        assert [phase for _, phase in folders.phases(folder, token)] == ["begin"]
+        assert "task_failed" not in plane.kinds(token)
 
 
 def test_what_user_code_does_to_its_process_does_not_reach_the_agent(
