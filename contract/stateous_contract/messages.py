@@ -255,8 +255,9 @@ class Asked(Message):
 class Wait(Message):
     """What a task parks for.
 
-    `kind` is pause, sleep (`for_s` or `until`), signal (`name`), result (`task`) or any (the first of `of`).
-    `timeout_s` ends a signal, result or any with an outcome of its own. Times count from the first park.
+    `kind` is pause, sleep (`for_s` or `until`), signal (`name`), result (`task`), any (the first of `of`) or
+    nondeterminism (until a person resumes; `found` came in the place of the step). `timeout_s` ends a signal, result or
+    any with an outcome of its own. Times count from the first park.
     """
 
     kind: str
@@ -266,6 +267,7 @@ class Wait(Message):
     task: int | None = None
     of: list[Wait] | None = None
     timeout_s: float | None = None
+    found: str | None = None
 
 
 class Park(Message):

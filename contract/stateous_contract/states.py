@@ -68,6 +68,7 @@ class Move(StrEnum):
     EXPIRE = "expire"
     ASK = "ask"
     PARK_PAUSED = "park_paused"
+    PARK_DIVERGED = "park_diverged"
     WAIT = "wait"
     WAIT_OVER = "wait_over"
     RESUME = "resume"
@@ -96,6 +97,10 @@ TASK_LIFE: dict[tuple[TaskState, Move], TaskState] = {
     (K, Move.EXPIRE): TaskState.EXPIRED,
     (R, Move.ASK): K,
     (R, Move.PARK_PAUSED): K,
+    (
+        R,
+        Move.PARK_DIVERGED,
+    ): K,  # its replay did not come by what it had passed, and it asked to be held to it
     (R, Move.WAIT): K,  # for a time, a signal, a result, or the first of several
     (K, Move.WAIT_OVER): K,  # what it waited for is there: ready, or held back by a pause
     (K, Move.RESUME): K,  # a person ends its pause
@@ -110,6 +115,7 @@ def after(state: TaskState, move: Move) -> TaskState | None:
 RESUMING_PREFIX = "resuming:"
 ANSWER_PREFIX = "awaiting_user_answer:"
 USER_PAUSED = "user_paused"
+NONDETERMINISM_PREFIX = "nondeterminism:"
 WAIT_PREFIXES = ("sleeping:", "awaiting_signal:", "awaiting_result:", "awaiting_any:")
 
 

@@ -13,7 +13,7 @@ from stateous_contract.messages import Ask, Asked, Checkpoint, Park, Parked, Sta
 
 from stateous_control.engine.gathering import Operation
 from stateous_control.engine.people import TaskView, task_view
-from stateous_control.rules import durable, pausing, questions, retrying, steering
+from stateous_control.rules import diverging, durable, pausing, questions, retrying, steering
 from stateous_control.rules.book import Book, Question, Task
 from stateous_control.rules.moves import cancel_tasks
 from stateous_control.rules.views import stamp
@@ -83,6 +83,17 @@ def park(task_id: int, said: Park) -> Operation[Parked]:
     if said.step is not None and said.occurrence is not None:
         wanted.supervision.checkpoints.add((task_id, OWN_VERSION, said.step, said.occurrence))
     return Operation(wanted, apply, frozenset({task_id}), 1)
+
+
+def park_diverged(task_id: int, said: Park) -> Operation[Parked]:
+    """Park a task whose replay did not come by what it had passed, until a person resumes it."""
+
+    def apply(opened: OpenBook) -> Parked:
+        task = opened.task(task_id)
+        diverging.park(opened.book, task, said)
+        return Parked(status="parked", generation=task.generation)
+
+    return Operation(Wanted(tasks={task_id}), apply, frozenset({task_id}), 1)
 
 
 def answer(task_id: int, question_id: int, value: Raw, generation: int, actor: str) -> Operation[TaskView]:

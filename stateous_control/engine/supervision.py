@@ -90,9 +90,11 @@ class Supervision:
         return await self._run(supervising.ask(task, said))
 
     async def park(self, task: int, said: Park) -> Parked:
-        """Park where a pause is requested, or until something ends the wait."""
+        """Park where a pause is requested, where a replay diverged, or until something ends the wait."""
         if said.wait.kind == "pause":
             return await self._run(supervising.park(task, said))
+        if said.wait.kind == "nondeterminism":
+            return await self._run(supervising.park_diverged(task, said))
         return await self._run(waiting.park(task, said))
 
     async def store(self, task: int, said: Checkpoint) -> Standing:

@@ -18,7 +18,11 @@ from stateous_control.http.calls import Call
 from stateous_control.http.people import actor_of
 from stateous_control.http.tokens import path_name
 
-KINDS: Final = ("pause", "sleep", "signal", "result", "any")
+KINDS: Final = ("pause", "sleep", "signal", "result", "any", "nondeterminism")
+_WHOLE: Final = ("pause", "any", "nondeterminism")
+"""Kinds that are no part of an `any`."""
+
+_FOUND_CHARS_MAX: Final = 256
 _FIRST: Final = datetime(1, 1, 2, tzinfo=UTC)
 
 
@@ -77,7 +81,7 @@ def _several(of: Any) -> list[Wait]:
     waits = []
     for number, value in enumerate(of):
         where = f"'of[{number}]'"
-        kind = _kind(value, tuple(kind for kind in KINDS if kind not in ("pause", "any")), where)
+        kind = _kind(value, tuple(kind for kind in KINDS if kind not in _WHOLE), where)
         if value.get("timeout_s") is not None:
             raise Refused(Code.INVALID_BODY, f"{where} has a 'timeout_s' of its own; the whole wait has one")
         waits.append(_one(value, kind, where))
@@ -87,6 +91,8 @@ def _several(of: Any) -> list[Wait]:
 def _one(value: dict[str, Any], kind: str, where: str) -> Wait:
     if kind == "pause":
         return Wait(kind=kind)
+    if kind == "nondeterminism":
+        return Wait(kind=kind, found=_found(value.get("found")))
     if kind == "sleep":
         return _sleep(value, where)
     if kind == "result":
@@ -94,6 +100,15 @@ def _one(value: dict[str, Any], kind: str, where: str) -> Wait:
             raise Refused(Code.INVALID_ARGUMENT, f"{where} must have 'task', the id of a child")
         return Wait(kind=kind, task=value["task"], timeout_s=_timeout(value))
     return Wait(kind=kind, name=signal_name(value.get("name")), timeout_s=_timeout(value))
+
+
+def _found(value: Any) -> str | None:
+    if value is None or (isinstance(value, str) and len(value) <= _FOUND_CHARS_MAX and value.isprintable()):
+        return value
+    raise Refused(
+        Code.INVALID_ARGUMENT,
+        f"'found' must be null or text of at most {_FOUND_CHARS_MAX} printable characters",
+    )
 
 
 def _sleep(value: dict[str, Any], where: str) -> Wait:

@@ -41,6 +41,7 @@ LOGGED: Final[dict[Move, str]] = {
     Move.EXPIRE: "expired",
     Move.ASK: "question_asked",
     Move.PARK_PAUSED: "paused",
+    Move.PARK_DIVERGED: "diverged",
     Move.WAIT: "wait_begun",
     Move.WAIT_OVER: "wait_over",
     Move.RESUME: "resumed",

@@ -111,9 +111,13 @@ class Parking(msgspec.Struct, frozen=True):
 
 
 class Parked(msgspec.Struct, frozen=True):
-    """The control plane has parked the task, by the call of that kind; the lease ended with it (S1-48)."""
+    """The control plane has parked the task, by the call of that kind; the lease ended with it (S1-48).
+
+    `unmet` is the step that a strict routine did not come by, where that is why.
+    """
 
     call: str
+    unmet: str | None = None
 
 
 class Renewed(msgspec.Struct, frozen=True):
@@ -283,7 +287,10 @@ def _be_parking(assignment: Assignment, happening: Parking, _: float) -> Step:
 
 def _park(assignment: Assignment, happening: Parked, at: float) -> Step:
     parked = replace(assignment, phase=Phase.PARKED, ended_at=at, outcome="parked", is_slot_free=True)
-    return parked, (DROP, FREE, Tell("task.parked", {"call": happening.call}))
+    effects = (DROP, FREE, Tell("task.parked", {"call": happening.call}))
+    if happening.unmet is None:
+        return parked, effects
+    return parked, (*effects, Tell("replay.diverged", {"steps": happening.unmet, "count": 1}))
 
 
 def _renew(assignment: Assignment, happening: Renewed, _: float) -> Step:

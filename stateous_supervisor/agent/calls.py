@@ -16,6 +16,7 @@ from stateous_supervisor.agent.assignment import Identity
 from stateous_supervisor.link import frames
 
 FEATURE_MISSING: Final = "feature_missing"
+DIVERGED: Final = "diverged"
 
 
 class Row(NamedTuple):
@@ -36,6 +37,7 @@ ROWS: Final[Mapping[str, Row]] = {
     "ask": Row("POST", "/tasks/{task}/questions", "questions", "ctx.ask", parks=True),
     "checkpoint": Row("PUT", "/tasks/{task}/checkpoints", "checkpoints", "ctx.step", is_message=True),
     "checkpoints": Row("GET", "/tasks/{task}/checkpoints", "checkpoints", "ctx.step"),
+    DIVERGED: Row("POST", "/tasks/{task}/park", "checkpoints", "strict=True", parks=True),
     "park": Row("POST", "/tasks/{task}/park", "signals", "a wait", parks=True),
     "pause": Row("POST", "/tasks/{task}/park", "questions", "ctx.checkpoint", parks=True),
     "spawn": Row("POST", "/tasks/{task}/children", "children", "ctx.spawn"),
@@ -69,7 +71,15 @@ class _Page(msgspec.Struct):
 
 
 _encode: Final = msgspec.json.Encoder().encode
+
+
+class _Place(msgspec.Struct):
+    step: str
+    occurrence: int
+
+
 _page: Final = msgspec.json.Decoder(_Page)
+_place: Final = msgspec.json.Decoder(_Place)
 standing: Final = msgspec.json.Decoder(Standing)
 
 
@@ -95,6 +105,14 @@ def request(kind: str, task: int, identity: Identity, body: bytes) -> Request:
         return Request("GET", f"{path}?version={page.version}&after={page.after}&limit=1000", None)
     names = _encode({"supervisor": identity.supervisor, "instance": identity.instance})
     return Request(row.method, path, names[:-1] + b"," + body[1:])
+
+
+def unmet(kind: str, body: bytes) -> str | None:
+    """Return the step that a strict routine did not come by, of the call that says so; None of every other one."""
+    if kind != DIVERGED:
+        return None
+    place = _place.decode(body)
+    return f"{place.step}#{place.occurrence}"
 
 
 def missing(kind: str, offered: frozenset[str]) -> str | None:

@@ -104,7 +104,7 @@ EVENTS: Final[Mapping[str, Row]] = {
     "replay.diverged": Row(
         "warning",
         (*ATTEMPT, "steps", "count"),
-        "steps that earlier attempts passed were not come by any more",
+        "steps that earlier attempts passed were not come by any more; of a strict routine, which parks, the first",
     ),
     "task.failed": Row(
         "warning", (*ATTEMPT, "error", "traceback"), "a routine raised or returned what is not allowed"

@@ -73,7 +73,7 @@ class Relay:
         if cause is not None:
             self._roster.happen(key, Lost(cause))
         elif result.parked:
-            self._roster.happen(key, Parked(envelope.kind))
+            self._roster.happen(key, Parked(envelope.kind, calls.unmet(envelope.kind, envelope.body)))
         self._roster.tell_host([_answer(envelope, result)])
 
     async def until_all_left(self) -> None:

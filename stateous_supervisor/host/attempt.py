@@ -75,6 +75,7 @@ class Attempt:
         "held_until",
         "is_isolated",
         "is_over",
+        "own_line",
         "routine",
         "stop",
         "task",
@@ -98,6 +99,7 @@ class Attempt:
         self.is_over = False
         self.was_seen_done = False
         self.works = 0
+        self.own_line: object = None
         self._calls: dict[int, Future[Reply]] = {}
         self._number = 0
         self._is_pausing = False
@@ -173,6 +175,10 @@ class Attempt:
 
     def is_pausing(self) -> bool:
         return self._is_pausing
+
+    @property
+    def is_strict(self) -> bool:
+        return self.routine.is_strict
 
     def rest_s(self, seconds: float) -> float:
         return seconds

@@ -47,6 +47,7 @@ class Routine:
     isolation: str | None
     timeout_s: float | None
     version: int
+    is_strict: bool
 
     @property
     def place(self) -> str:
@@ -217,6 +218,7 @@ def _routine(folder: Folder, module: ModuleType, name: str, thing: Any, mark: Ma
         isolation=mark.isolation,
         timeout_s=mark.timeout_s,
         version=mark.version,
+        is_strict=mark.is_strict,
     )
 
 

@@ -95,7 +95,7 @@ def reply(call: str, body: bytes) -> Reply:
         return Reply(200, bytes(msgspec.json.decode(body, type=dict[str, Raw])["value"]))
     if call == "ask":
         return Reply(201, asked(1, None), is_parked=True)
-    if call == "park":
+    if call in ("park", "diverged"):
         return Reply(200, b'{"status":"parked","generation":1}', is_parked=True)
     if call == "pause":
         return Reply(200, b'{"status":"ready"}')

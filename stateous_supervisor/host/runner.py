@@ -14,12 +14,9 @@ from functools import partial
 from time import monotonic
 from typing import Any, Final, Protocol
 
-import msgspec
-from stateous_contract.messages import Grant
-
-from stateous_supervisor.host import shelter
+from stateous_supervisor.host import grants, shelter
 from stateous_supervisor.host.attempt import PARKED, Attempt, Speaker, Stop
-from stateous_supervisor.host.discovery import Routine, Served, find
+from stateous_supervisor.host.discovery import Routine, Served
 from stateous_supervisor.host.failures import describe, is_plain, leave_out
 from stateous_supervisor.host.outcomes import dropped, failed, outcome_of, parked, raised
 from stateous_supervisor.host.streams import current, end_lines
@@ -29,13 +26,13 @@ from stateous_supervisor.link.frames import (
     Began,
     Cancel,
     HeldUntil,
-    Logged,
     Outcome,
     PauseTask,
     Run,
     ToHost,
 )
 from stateous_supervisor.sdk.context import BaseContext
+from stateous_supervisor.sdk.driving import drive, drive_async, line
 from stateous_supervisor.sdk.endings import FeatureMissing, InputInvalid
 
 # A cancelled routine has this long to clean up before it is cancelled again; after CANCELS_MAX it is abandoned.
@@ -43,16 +40,8 @@ CANCEL_AGAIN_S: Final = 2.0
 CANCELS_MAX: Final = 3
 
 _NEVER: Final = float("inf")
-_grants: Final = msgspec.json.Decoder(Grant)
 
 leave_out(__file__)
-
-
-class _Named(msgspec.Struct):
-    """As much of a grant as a refusal of it needs."""
-
-    task: int
-    attempt: int
 
 
 class Starter(Protocol):
@@ -211,16 +200,11 @@ class Runner:
 
     def _admit(self, frame: Run) -> Attempt | None:
         """Make an attempt of a grant, or refuse it with a failed outcome."""
-        try:
-            # A copy, so that a routine that runs for hours does not keep the whole frame in memory.
-            grant = _grants.decode(bytes(frame.grant))
-            routine = find(self.routines, grant)
-        except (msgspec.DecodeError, RecursionError) as error:
-            self._refuse(bytes(frame.grant), f"the grant cannot be read: {error}")
+        read = grants.read(frame, self.routines)
+        if not isinstance(read, tuple):
+            self._speaker.post(read)
             return None
-        except LookupError as error:
-            self._refuse(bytes(frame.grant), str(error))
-            return None
+        grant, routine = read
         earlier = self.running.get(grant.task)
         if earlier is not None:
             if earlier.attempt >= grant.attempt:
@@ -240,15 +224,6 @@ class Runner:
             self._threads.start(partial(self._run_sync, attempt))
         except RuntimeError as error:
             self._end(attempt, failed(attempt.key, f"no thread for the routine: {error}"))
-
-    def _refuse(self, grant: bytes, error: str) -> None:
-        try:
-            named = msgspec.json.decode(grant, type=_Named)
-        except (msgspec.DecodeError, RecursionError):
-            self._speaker.post(Logged(level="error", text=error))
-            return
-        outcome = Outcome(task=named.task, attempt=named.attempt, outcome="failed", error=error)
-        self._speaker.post(outcome)
 
     # Stopping.
 
@@ -319,6 +294,8 @@ class Runner:
         try:
             context = attempt.context()
             returned = await attempt.routine.function(*attempt.arguments(context))
+            if attempt.is_strict:
+                await drive_async(*context.ending(), attempt)
             outcome = self._outcome(attempt, returned, context)
         except BaseException as error:
             self._on_raised(attempt, error, can_wait=False)
@@ -335,6 +312,8 @@ class Runner:
         try:
             context = attempt.context()
             returned = attempt.routine.function(*attempt.arguments(context))
+            if attempt.is_strict:
+                drive(*context.ending(), attempt)
             outcome = self._outcome(attempt, returned, context)
         except BaseException as error:
             self._on_raised(attempt, error, can_wait=True)
@@ -346,6 +325,7 @@ class Runner:
     def _begin(self, attempt: Attempt) -> None:
         current.set(attempt.key)
         attempt.began_at = monotonic()
+        attempt.own_line = line()
         began = Began(task=attempt.task, attempt=attempt.attempt, at=attempt.began_at)
         if self._can_abandon:
             self._speaker.post(began)

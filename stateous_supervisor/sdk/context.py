@@ -17,6 +17,7 @@ from stateous_contract.messages import Grant, Schedule, encode
 
 from stateous_supervisor.sdk.calls import AwaitedCalls, PlainCalls
 from stateous_supervisor.sdk.driving import Caller
+from stateous_supervisor.sdk.durable import Course, hold_to_passed
 from stateous_supervisor.sdk.endings import AttemptLost
 from stateous_supervisor.sdk.marks import is_duration
 from stateous_supervisor.sdk.memory import Memory
@@ -274,9 +275,13 @@ class BaseContext(Mapping[str, Any], Generic[C]):
         """Return the steps that earlier attempts passed and this one did not come by."""
         return self._replay().unmet() if self._grant.checkpoints else []
 
+    def ending(self) -> tuple[Course[None], Replay]:
+        """Return what there is to do when the routine has returned, before its outcome counts."""
+        return hold_to_passed(self._replay(), None), self._replay()
+
     def _replay(self) -> Replay:
         if self._run is None:
-            self._run = Replay(self._grant)
+            self._run = Replay(self._grant, is_strict=self._port.is_strict)
         return self._run
 
     def _caller(self) -> Caller:

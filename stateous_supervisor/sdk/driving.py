@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from time import monotonic, sleep
 from typing import Any, Final, Protocol, TypeVar, cast
 
-from stateous_supervisor.sdk.durable import Course, Quiet, Reply, Rest, Send, Wish, Work
+from stateous_supervisor.sdk.durable import Course, OwnLine, Quiet, Reply, Rest, Send, Wish, Work
 from stateous_supervisor.sdk.replay import Replay
 
 T = TypeVar("T")
@@ -30,10 +30,15 @@ class Caller(Protocol):
     `call` returns at once. The future gets a `Reply`, or raises what ends the routine: `Parked`, `AttemptLost`.
     `check_held` raises the same where the attempt is over already, so that nothing is begun any more (DX-06, S2-49).
     `works` counts steps under way, which a lost attempt may still finish. `rest_s` returns for how long to wait where
-    a step rests before it is tried again: in a host as long as is asked, in a test not at all.
+    a step rests before it is tried again: in a host as long as is asked, in a test not at all. `own_line` is where the
+    routine itself runs, as `line` says it; `is_strict` holds it to what it passed.
     """
 
     works: int
+    own_line: object
+
+    @property
+    def is_strict(self) -> bool: ...
 
     def call(self, kind: str, body: bytes) -> Future[Reply]: ...
     def is_pausing(self) -> bool: ...
@@ -47,6 +52,14 @@ def step_key() -> str:
     if step is None:
         raise RuntimeError("step_key is there while a step's function runs, and not outside of one")
     return step.key
+
+
+def line() -> object:
+    """Return where this is called: the task of the loop that runs in this thread, or the thread's number."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no loop runs here
+        return threading.get_ident()
 
 
 def drive(course: Course[T], replay: Replay, caller: Caller) -> T:
@@ -96,9 +109,9 @@ def _granted(wish: Wish, replay: Replay, caller: Caller) -> Any:
         case Rest():
             return _rested(monotonic() + caller.rest_s(wish.seconds), caller)
         case Quiet():
-            quiet = threading.Event()
-            replay.when_quiet(quiet.set)
-            return quiet.wait()
+            return _quiet(replay)
+        case OwnLine():
+            return caller.own_line == line()
 
 
 async def _granted_async(wish: Wish, replay: Replay, caller: Caller) -> Any:
@@ -110,9 +123,30 @@ async def _granted_async(wish: Wish, replay: Replay, caller: Caller) -> Any:
         case Rest():
             return await asyncio.sleep(caller.rest_s(wish.seconds))
         case Quiet():
-            quiet = asyncio.Event()
-            replay.when_quiet(quiet.set)
-            return await quiet.wait()
+            return await _quiet_async(replay)
+        case OwnLine():
+            return await _is_own_line(caller)
+
+
+def _quiet(replay: Replay) -> None:
+    while not replay.is_quiet:  # whoever ended the last step may have begun another one since
+        quiet = threading.Event()
+        replay.when_quiet(quiet.set)
+        quiet.wait()
+
+
+async def _quiet_async(replay: Replay) -> None:
+    while not replay.is_quiet:
+        quiet = asyncio.Event()
+        replay.when_quiet(quiet.set)
+        await quiet.wait()
+
+
+async def _is_own_line(caller: Caller) -> bool:
+    is_own = caller.own_line == line()
+    if is_own:
+        await asyncio.sleep(0)
+    return is_own
 
 
 def _worked(work: Work, caller: Caller) -> Any:

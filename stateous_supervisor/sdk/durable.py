@@ -65,6 +65,14 @@ class Quiet:
     """Wait until no step is under way, so that a park interrupts none (S1-70)."""
 
 
+@dataclass(frozen=True)
+class OwnLine:
+    """Say whether this is the routine's own line, and not one beside it: its task of the loop, or its thread.
+
+    On a loop, what is beside its own line has a turn first.
+    """
+
+
 class Reply(NamedTuple):
     """What the control plane said. `body` is JSON; from status 400 on an object with `code` and `error`."""
 
@@ -86,7 +94,7 @@ class _Page(msgspec.Struct):
 _refusal: Final = msgspec.json.Decoder(_Refusal)
 _page: Final = msgspec.json.Decoder(_Page)
 
-Wish = Send | Work | Rest | Quiet
+Wish = Send | Work | Rest | Quiet | OwnLine
 Course = Generator[Wish, Any, T]
 
 
@@ -129,6 +137,8 @@ def step(
     point = replay.step(name_checked(name, "step", STEP_CHARS_MAX), occurrence_checked(occurrence))
     try:
         stored = yield from stored_of(replay, point)
+        if stored is None:
+            yield from hold_to_passed(replay, str(point))
         if stored is None and is_pausing():
             yield from _pause(replay, {})
         if stored is None:
@@ -177,6 +187,8 @@ def checkpoint(replay: Replay, name: str, occurrence: int | None) -> Course[None
     point = replay.step(name_checked(name, "checkpoint", STEP_CHARS_MAX), occurrence_checked(occurrence))
     try:
         stored = yield from stored_of(replay, point)
+        if stored is None:
+            yield from hold_to_passed(replay, str(point))
         replay.visit(point)
         if stored is None:
             yield from _pause(replay, {"step": point.name, "occurrence": point.occurrence})
@@ -195,6 +207,7 @@ def ask(replay: Replay, question: Question, occurrence: int | None) -> Course[An
     )
     answer = replay.answer_of(point)
     if answer is None:
+        yield from hold_to_passed(replay, f"question:{point}")
         answer = yield from _ask(replay, point, question)
         replay.keep_answer(point, answer)
     replay.visit(point, is_step=False)
@@ -228,6 +241,27 @@ def _pause(replay: Replay, passed: Mapping[str, Any]) -> Course[None]:
         raise Parked("user_paused")
 
 
+def hold_to_passed(replay: Replay, found: str | None) -> Course[None]:
+    """Park the task of a strict routine that is about to do something new and left out what it has passed (S2-13).
+
+    `found` is what it came to in its place; None is its end. Raises Parked. Lines beside the routine's own may yet come
+    by what is missing, so only the own one is judged: at its next new call, or at its end.
+    """
+    if not replay.is_strict:
+        return
+    yield from _read_all(replay)
+    if replay.first_unmet() is None:
+        return
+    if not (yield OwnLine()):
+        return
+    yield Quiet()
+    unmet = replay.first_unmet()
+    if unmet is not None:
+        place = {"step": unmet.name, "occurrence": unmet.occurrence}
+        yield from park(replay, "diverged", {"wait": {"kind": "nondeterminism", "found": found}, **place})
+        raise Parked(f"nondeterminism:{unmet.name}")
+
+
 def park(replay: Replay, call: str, body: Mapping[str, Any]) -> Course[Reply]:
     """Make a call that may park: after all steps that are under way, and with where the run is (S1-50, S1-70)."""
     yield Quiet()
@@ -253,12 +287,20 @@ def stored_of(replay: Replay, point: Point) -> Course[bytes | None]:
     """Return what stands for a point; what did not fit the grant is read first."""
     stored = replay.value_of(point)
     while stored is None and replay.rest_after is not None:
-        after = replay.rest_after
-        reply = yield from send("checkpoints", {"version": replay.version, "after": after})
-        page = _page.decode(reply.body)
-        replay.take(page.entries, is_last=page.cursor is None or not page.entries)
+        yield from _read_more(replay, replay.rest_after)
         stored = replay.value_of(point)
     return stored
+
+
+def _read_all(replay: Replay) -> Course[None]:
+    while replay.rest_after is not None:
+        yield from _read_more(replay, replay.rest_after)
+
+
+def _read_more(replay: Replay, after: int) -> Course[None]:
+    reply = yield from send("checkpoints", {"version": replay.version, "after": after})
+    page = _page.decode(reply.body)
+    replay.take(page.entries, is_last=page.cursor is None or not page.entries)
 
 
 def question(

@@ -46,7 +46,7 @@ class RoutineRef:
 class Mark:
     """What a function is marked with. `state` is a state, with `name` and `emits`, or a `RoutineRef`.
 
-    `timeout_s` is None without a limit.
+    `timeout_s` is None without a limit. `is_strict`: a replay that does not come by what was passed parks the task.
     """
 
     state: Any
@@ -54,6 +54,7 @@ class Mark:
     timeout_s: float | None
     version: int
     function: Any
+    is_strict: bool = False
 
 
 class Marking(Protocol[O]):
@@ -73,6 +74,7 @@ def on_state(
     isolation: Literal["thread", "process"] | None = None,
     timeout: float | str | None = None,
     version: int = 1,
+    strict: bool = False,
 ) -> Marking[O]:
     """Mark a function as the routine of `state` (S3-63).
 
@@ -81,14 +83,16 @@ def on_state(
         isolation: ``process`` for a process of its own. `stateous.yaml` may say otherwise.
         timeout: the longest that one attempt may run: seconds, or text such as ``"30s"``, ``"10m"``.
         version: of the handler, for durable routines; 1 or more.
+        strict: whether a replay that does not come by what was passed parks the task until a person resumes it, with
+            the reason ``nondeterminism:{step}`` (S2-13). Otherwise it is logged and counted, and the routine goes on.
 
     Raises:
-        TypeError: `state` is no state of a contract, or the function cannot be marked.
+        TypeError: `state` is no state of a contract, `strict` is no bool, or the function cannot be marked.
         ValueError: another argument is out of its bounds.
     """
     if not is_state(state):
         raise TypeError(f"on_state takes a state of contract.states, not {_kind(state)}")
-    return typing.cast("Marking[O]", _marking(state, isolation, timeout, version))
+    return typing.cast("Marking[O]", _marking(state, isolation, timeout, version, strict))
 
 
 def routine(
@@ -97,6 +101,7 @@ def routine(
     version: int = 1,
     isolation: Literal["thread", "process"] | None = None,
     timeout: float | str | None = None,
+    strict: bool = False,
 ) -> Callable[[F], F]:
     """Mark a function as a routine without a graph: it takes context and input, and returns a JSON result (S2-11).
 
@@ -105,9 +110,10 @@ def routine(
         version: of the handler; 1 or more. A folder may have several versions, each a function (S2-21, S2-52).
         isolation: as for `on_state`.
         timeout: as for `on_state`; time in which it is parked does not count.
+        strict: as for `on_state`.
 
     Raises:
-        TypeError: the function cannot be marked.
+        TypeError: `strict` is no bool, or the function cannot be marked.
         ValueError: an argument is out of its bounds.
     """
     if not isinstance(name, str) or _ROUTINE.fullmatch(name) is None:
@@ -115,7 +121,7 @@ def routine(
             f"the name of a routine is {name!r:.150}; it must start with a letter or digit and have up to 127 more "
             "letters, digits, '.', '_' and '-'"
         )
-    return typing.cast("Callable[[F], F]", _marking(RoutineRef(name), isolation, timeout, version))
+    return typing.cast("Callable[[F], F]", _marking(RoutineRef(name), isolation, timeout, version, strict))
 
 
 def routine_named(given: Any, version: int) -> tuple[Any, int]:
@@ -126,15 +132,19 @@ def routine_named(given: Any, version: int) -> tuple[Any, int]:
     return mark.state.routine, mark.version
 
 
-def _marking(state: Any, isolation: str | None, timeout: float | str | None, version: int) -> Any:
+def _marking(
+    state: Any, isolation: str | None, timeout: float | str | None, version: int, is_strict: object
+) -> Any:
     if isolation not in (None, "thread", "process"):
         raise ValueError(f"isolation is {isolation!r}; it must be 'thread' or 'process'")
     if isinstance(version, bool) or not isinstance(version, int) or not 1 <= version <= VERSION_MAX:
         raise ValueError(f"version is {version!r}; it must be an integer of 1 or more")
+    if not isinstance(is_strict, bool):
+        raise TypeError(f"strict is {is_strict!r:.150}; it must be True or False")
     timeout_s = None if timeout is None else duration_s(timeout, "timeout")
 
     def mark(routine: Any) -> Any:
-        _put(routine, Mark(state, isolation, timeout_s, version, routine))
+        _put(routine, Mark(state, isolation, timeout_s, version, routine, is_strict))
         return routine
 
     return mark

@@ -34,16 +34,18 @@ class Replay:
     """The book of one run.
 
     `version` is that of the handler. `rest_after` is the number after which more checkpoints are to be had from the
-    control plane; None when all are here.
+    control plane; None when all are here. `is_strict`: the routine is held to what it passed.
     """
 
-    def __init__(self, grant: Grant) -> None:
+    def __init__(self, grant: Grant, *, is_strict: bool = False) -> None:
+        self.is_strict = is_strict
         self.task = grant.task
         self.token = grant.token or grant.routine
         self.version = grant.version or 1
         self.rest_after: int | None = None
         self._values: dict[Point, bytes] = {}
         self._answers = {Point(each.key, each.occurrence): bytes(each.answer) for each in grant.answers or ()}
+        self._unmet: dict[Point, None] = {}
         self._met: set[Point] = set()
         self._visited: list[Point] = []
         self._bindings: dict[str, Point] = {}
@@ -57,8 +59,11 @@ class Replay:
     def take(self, passed: Iterable[PassedStep], *, is_last: bool) -> None:
         """Take in checkpoints, in the order in which they were written."""
         for each in passed:
-            self._values[Point(each.step, each.occurrence)] = bytes(each.value)
+            point = Point(each.step, each.occurrence)
+            self._values[point] = bytes(each.value)
             self.rest_after = each.seq
+            if point not in self._met:
+                self._unmet[point] = None
         if is_last:
             self.rest_after = None
         elif self.rest_after is None:
@@ -110,6 +115,7 @@ class Replay:
         """The code has passed a point."""
         if is_step:
             self._met.add(point)
+            self._unmet.pop(point, None)
             self._bindings.pop(point.name, None)
             self._bindings[point.name] = point
         self._visited.append(point)
@@ -128,6 +134,11 @@ class Replay:
             for call in waiting:
                 call()
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no step's function runs."""
+        return not self._working
+
     def when_quiet(self, call: Callable[[], None]) -> None:
         """Call when no step's function runs: now, or in the thread that ends the last one."""
         if self._working:
@@ -139,7 +150,11 @@ class Replay:
 
     def unmet(self) -> list[str]:
         """Return the steps that stand and that the code did not come by: it is not what it was (S2-13)."""
-        return [str(point) for point in self._values if point not in self._met]
+        return [str(point) for point in self._unmet]
+
+    def first_unmet(self) -> Point | None:
+        """Return the oldest of them, or None."""
+        return next(iter(self._unmet), None)
 
     def key_of(self, point: Point) -> str:
         """Return a key of one step of one task, the same in every attempt, for services that take such keys."""

@@ -21,6 +21,7 @@ from stateous_contract.messages import Spawned
 
 from stateous_supervisor.sdk.durable import (
     Course,
+    hold_to_passed,
     name_checked,
     occurrence_checked,
     park,
@@ -104,6 +105,7 @@ def spawn(
     try:
         stored = yield from stored_of(replay, point)
         if stored is None:
+            yield from hold_to_passed(replay, str(point))
             place = {"step": point.name, "occurrence": point.occurrence}
             stored = (yield from send("spawn", {**place, **body})).body
             replay.keep(point, stored)
@@ -127,6 +129,7 @@ def _wait(replay: Replay, point: Point, said: Said, reason: str) -> Course[dict[
     try:
         stored = yield from stored_of(replay, point)
         if stored is None:
+            yield from hold_to_passed(replay, str(point))
             place = {"step": point.name, "occurrence": point.occurrence}
             reply = yield from park(replay, "park", {**place, "wait": said})
             if reply.is_parked:

@@ -22,6 +22,7 @@ from stateous_supervisor.host.outcomes import dropped, outcome_of, parked, raise
 from stateous_supervisor.host.rehearsal import LEASE_S, asked, entry, grant_of, reply
 from stateous_supervisor.link import frames
 from stateous_supervisor.sdk.context import AsyncContext, BaseContext, Context, EnteredBy
+from stateous_supervisor.sdk.driving import line
 from stateous_supervisor.sdk.durable import Reply
 from stateous_supervisor.sdk.endings import AttemptLost, Parked
 from stateous_supervisor.sdk.marks import Mark, RoutineRef, context_model, mark_of
@@ -163,7 +164,7 @@ def run(
     )
     port = Port(model, is_lost=lost, answers=answers or {})
     made = context_of(routine, grant, port)
-    returned, raised_by = call(routine, lambda: (made,))
+    returned, raised_by = call(routine, lambda: (made,), port)
     return outcome_from(mark, made, port, returned=returned, exception=raised_by, before=given)
 
 
@@ -184,12 +185,16 @@ def context_of(routine: Any, grant: Grant, port: Port) -> BaseContext[Any]:
 class Port:
     """Keeps what a routine says. A lost attempt's words are dropped, as they are in a host."""
 
-    def __init__(self, model: Any, *, is_lost: bool, answers: Mapping[Place, Any]) -> None:
+    def __init__(
+        self, model: Any, *, is_lost: bool, answers: Mapping[Place, Any], is_strict: bool = False
+    ) -> None:
         self.notes: list[str] = []
         self.works = 0
+        self.own_line: object = None
+        self.is_strict = is_strict
         self.is_lost = is_lost
         self.is_parked = False
-        self.fault: ValueError | None = None
+        self.fault: Exception | None = None
         self.questions: list[Question] = []
         self.steps: dict[str, Any] = {}
         self._model = model
@@ -267,17 +272,25 @@ def entry_of(given: str | Occurrence[Any] | EnteredBy | None) -> Any:
     return entry(given.name, payload_text(given))
 
 
-def call(routine: Any, arguments: Callable[[], tuple[Any, ...]]) -> tuple[Any, BaseException | None]:
+def call(
+    routine: Any, arguments: Callable[[], tuple[Any, ...]], port: Port
+) -> tuple[Any, BaseException | None]:
     """Call a routine, and return what it returned and what it raised."""
     try:
+        port.own_line = line()
         made = routine(*arguments())
-        return (_awaited(made) if inspect.iscoroutinefunction(routine) else made), None
+        return (_awaited(_on_own_line(made, port)) if inspect.iscoroutinefunction(routine) else made), None
     except _ENDS as error:
         return None, error  # the runner's boundary: whatever a routine raises is a failed attempt
     except BaseExceptionGroup as group:  # of a TaskGroup, for one
         if group.split(_ENDS)[1] is not None:
             raise
         return None, group
+
+
+async def _on_own_line(coroutine: Coroutine[Any, Any, Any], port: Port) -> Any:
+    port.own_line = line()
+    return await coroutine
 
 
 def _awaited(coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -324,7 +337,7 @@ def outcome_from(
     exception: BaseException | None,
     before: dict[str, Any],
 ) -> Outcome:
-    """Return what an attempt did. Raises ValueError: what the test gave is nothing that could be given."""
+    """Return what an attempt did. Raises what went wrong with the test: it gave what could not be given, for one."""
     if port.fault is not None:
         raise port.fault
     frame = _frame(mark, context, port, returned, exception)

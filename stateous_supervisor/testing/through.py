@@ -140,10 +140,10 @@ class _Play:
         """
         self.runs += 1
         grant = self._grant(memory)
-        port = _Port(self._model, self._plane, is_over=is_over)
+        port = _Port(self._model, self._plane, self.runs, is_over=is_over, is_strict=self._mark.is_strict)
         context = context_of(self._routine, grant, port)
-        book = context._run = _Book(grant)  # noqa: SLF001  the same package's own book, with a list beside it
-        returned, error = call(self._routine, lambda: (context, *self._arguments()))
+        book = context._run = _Book(grant, is_strict=port.is_strict)  # noqa: SLF001  the same package's own book, with a list beside it
+        returned, error = call(self._routine, lambda: (context, *self._arguments()), port)
         outcome = outcome_from(
             self._mark, context, port, returned=returned, exception=error, before=self._context
         )
@@ -175,9 +175,10 @@ class _Play:
 class _Port(Port):
     """Brings what the routine asks to the plane, and parks it before anything new once something new has passed."""
 
-    def __init__(self, model: Any, plane: Plane, *, is_over: bool) -> None:
-        super().__init__(model, is_lost=False, answers={})
+    def __init__(self, model: Any, plane: Plane, run: int, *, is_over: bool, is_strict: bool) -> None:
+        super().__init__(model, is_lost=False, answers={}, is_strict=is_strict)
         self._plane = plane
+        self._run = run
         self._is_over = is_over
         self._has_new = False
 
@@ -193,6 +194,10 @@ class _Port(Port):
 
     def call(self, kind: str, body: bytes) -> Future[Reply]:
         made: Future[Reply] = Future()
+        if kind == "diverged":
+            self.fault = self.fault or _diverged(self._run, read(body))
+            made.set_exception(self.fault)
+            return made
         if kind != "checkpoint" and (self._is_over or self.is_parked):
             self.is_parked = True
             made.set_exception(Parked("user_paused"))
@@ -228,8 +233,8 @@ class _Port(Port):
 class _Book(Replay):
     """The book of one run, and where the code came by, in order."""
 
-    def __init__(self, grant: Grant) -> None:
-        super().__init__(grant)
+    def __init__(self, grant: Grant, *, is_strict: bool) -> None:
+        super().__init__(grant, is_strict=is_strict)
         self._standing = [*map(str, self._values), *(f"question:{point}" for point in self._answers)]
         self._seen: list[str] = []
 
@@ -250,6 +255,11 @@ class _Book(Replay):
         new = next((each for each in self._seen if each not in standing), None)
         if unmet is not None or (is_over and new is not None):
             raise NotDeterministic(run, unmet or END, new or END)
+
+
+def _diverged(run: int, said: dict[str, Any]) -> NotDeterministic:
+    unmet = Point(said["step"], said["occurrence"])
+    return NotDeterministic(run, str(unmet), said["wait"]["found"] or END)
 
 
 def _without_graph(grant: Grant, mark: Mark, given: str) -> Grant:

@@ -20,14 +20,14 @@ from stateous_contract.states import (
 )
 
 PICTURE = """
-             claim   report_event report_waiting fail_retry fail_final release event_emitted token_left expire ask     park_paused  wait_over  resume   wait
-pending      running -            -              -          -          -       -             cancelled  expired -       -            -          -       -
-running      -       completed    parked         pending    failed     pending completed     cancelled  expired parked  parked       -          -       parked
-parked       running completed    -              pending    failed     -       completed     cancelled  expired -       -            parked     parked  -
-completed    -       -            -              -          -          -       -             -          -       -       -            -          -       -
-failed       -       -            -              -          -          -       -             -          -       -       -            -          -       -
-expired      -       -            -              -          -          -       -             -          -       -       -            -          -       -
-cancelled    -       -            -              -          -          -       -             -          -       -       -            -          -       -
+             claim   report_event report_waiting fail_retry fail_final release event_emitted token_left expire ask     park_paused  wait_over  resume   wait park_diverged
+pending      running -            -              -          -          -       -             cancelled  expired -       -            -          -       -    -
+running      -       completed    parked         pending    failed     pending completed     cancelled  expired parked  parked       -          -       parked parked
+parked       running completed    -              pending    failed     -       completed     cancelled  expired -       -            parked     parked  -    -
+completed    -       -            -              -          -          -       -             -          -       -       -            -          -       -    -
+failed       -       -            -              -          -          -       -             -          -       -       -            -          -       -    -
+expired      -       -            -              -          -          -       -             -          -       -       -            -          -       -    -
+cancelled    -       -            -              -          -          -       -             -          -       -       -            -          -       -    -
 """
 HEAD, *LINES = [line.split() for line in PICTURE.strip().splitlines()]
 CELLS = {(line[0], move): goal for line in LINES for move, goal in zip(HEAD, line[1:], strict=True)}
@@ -67,6 +67,7 @@ def test_every_state_can_be_reached_and_every_move_is_used() -> None:
         (TaskState.PENDING, None, "queued"),
         (TaskState.RUNNING, None, "claimed"),
         (TaskState.PARKED, "awaiting_event:review", "waiting"),
+        (TaskState.PARKED, "nondeterminism:render", "waiting"),
         (TaskState.PARKED, None, "waiting"),
         (TaskState.PARKED, RESUMING_PREFIX + "sleeping:nap#1", "queued"),
         (TaskState.COMPLETED, None, "done"),
@@ -102,10 +103,10 @@ def test_only_a_claim_makes_a_task_run() -> None:
 
 
 def test_only_its_worker_parks_a_running_task() -> None:
-    """S1-05, S1-11: at a question, at a pause that was asked for, at a wait, or to wait for an event."""
+    """S1-05, S1-11: at a question, at a pause that was asked for, at a wait, to wait for an event, or where it diverged."""
     parking = {
         move
         for (state, move), goal in TASK_LIFE.items()
         if (state, goal) == (TaskState.RUNNING, TaskState.PARKED)
     }
-    assert parking == {Move.ASK, Move.PARK_PAUSED, Move.WAIT, Move.REPORT_WAITING}
+    assert parking == {Move.ASK, Move.PARK_PAUSED, Move.PARK_DIVERGED, Move.WAIT, Move.REPORT_WAITING}

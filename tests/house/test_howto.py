@@ -68,6 +68,7 @@ def test_each_routine_without_a_graph_of_the_page_is_one() -> None:
         ("orders.pack-all", 1),
         ("orders.bill", 1),
         ("orders.bill", 2),
+        ("orders.refund", 1),
     ]
 
 

@@ -53,10 +53,18 @@ CALLS = re.compile(
 )
 
 
-def make(folder: Path, body: str, *, version: int = 1, more: str = "", isolation: str = "thread") -> Path:
+def make(
+    folder: Path,
+    body: str,
+    *,
+    version: int = 1,
+    more: str = "",
+    isolation: str = "thread",
+    is_strict: bool = False,
+) -> Path:
     """Write a folder whose routines `plain` and `loop` have this body, written as `def` would have it."""
     lines = body.strip().replace("\n", "\n    ")
-    mark = f"version={version}, isolation={isolation!r}"
+    mark = f"version={version}, isolation={isolation!r}" + (", strict=True" if is_strict else "")
     plain = f'@routine("plain", {mark})\ndef plain(ctx, given):\n    {lines}\n'
     awaited = CALLS.sub(r"await ctx.\1(", lines)
     loop = f'@routine("loop", {mark})\nasync def loop(ctx, given):\n    {awaited}\n'
@@ -89,6 +97,11 @@ def until(plane: ControlPlaneClient, tasks: list[int], *, within_s: float = 40.0
 
 def send(plane: ControlPlaneClient, task: int, name: str, payload: Any = None) -> None:
     plane.http.post(f"/tasks/{task}/signals/{name}", json={"payload": payload}).raise_for_status()
+
+
+def resume(plane: ControlPlaneClient, task: int) -> None:
+    body = {"expected_generation": view(plane, task)["generation"]}
+    plane.http.post(f"/tasks/{task}/resume", json=body).raise_for_status()
 
 
 def answer_all(plane: ControlPlaneClient, value: Any) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import random
 import subprocess
 import sys
+import traceback
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -242,6 +245,39 @@ def test_a_run_that_fails_after_its_end_only_is_told() -> None:
 
     with pytest.raises(NotDeterministic, match="came to \"RuntimeError: 'a#1' was passed as a step"):
         run_through(of(again))
+
+
+def test_a_strict_routine_is_stopped_at_the_call_that_is_not_the_one_of_before() -> None:
+    """Nothing that comes after it runs, whatever the routine catches; others are told at the end of the run."""
+    begun: list[str] = []
+    turns = iter([["a", "b"], ["c", "d"]])
+
+    @routine("strict", strict=True)
+    def body(ctx: Context[Any], given: Any) -> None:
+        for name in next(turns):
+            with contextlib.suppress(Exception):
+                ctx.step(name, partial(begun.append, name))
+
+    with pytest.raises(NotDeterministic) as raised:
+        run_through(body)
+
+    assert (raised.value.run, raised.value.expected, raised.value.found) == (2, "a#1", "c#1")
+    assert begun == ["a"]
+    assert "ctx.step(name" in "".join(traceback.format_tb(raised.value.__traceback__))
+
+
+def test_a_strict_routine_with_steps_side_by_side_is_deterministic_s2_22() -> None:
+    @routine("strict", strict=True)
+    async def body(ctx: AsyncContext[Any], given: Any) -> list[int]:
+        async def slow(number: int) -> int:
+            await asyncio.sleep(0.01 * (3 - number))
+            return number
+
+        sides = (ctx.step(f"side {number}", lambda number=number: slow(number)) for number in range(3))
+        await asyncio.gather(*sides)
+        return [await ctx.step("end", lambda: 7)]
+
+    assert run_through(body).result == [7]
 
 
 def test_of_several_things_the_first_one_counts_and_says_which_dx_09() -> None:

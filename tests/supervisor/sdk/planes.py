@@ -15,6 +15,7 @@ from stateous_contract.messages import GivenAnswer, PassedStep
 from supervisor.sdk.ports import Recorder, grant
 
 from stateous_supervisor import AsyncContext, AttemptLost, Context
+from stateous_supervisor.sdk.driving import line
 from stateous_supervisor.sdk.durable import Reply
 
 Plain = Callable[[Context[Any]], Any]
@@ -28,6 +29,8 @@ class Plane(Recorder):
     def __init__(self) -> None:
         super().__init__()
         self.works = 0
+        self.own_line: object = None
+        self.is_strict = False
         self.rests: list[float] = []
         self.heard: list[tuple[str, dict[str, Any]]] = []
         self.values: dict[tuple[str, int], bytes] = {}
@@ -87,6 +90,9 @@ class Plane(Recorder):
         self.values[said["step"], said["occurrence"]] = value.encode()
         return Reply(200, f'{{"status": "ready", "generation": 2, "value": {value}}}'.encode())
 
+    def diverged(self, body: bytes) -> Reply:
+        return Reply(200, b'{"status": "parked", "generation": 3}', is_parked=True)
+
     def spawn(self, body: bytes) -> Reply:
         said = json.loads(body)
         place = (said["step"], said["occurrence"])
@@ -121,10 +127,12 @@ def attempt(plane: Plane, plain: Plain | None = None, awaited: Awaited | None = 
     ]
     made = msgspec.structs.replace(grant(), **{"checkpoints": passed, "answers": answers, **given})
     if plain is not None:
+        plane.own_line = line()
         return plain(Context(made, plane))
     assert awaited is not None
 
     async def follow() -> Any:
+        plane.own_line = line()
         return await awaited(AsyncContext(made, plane))
 
     return asyncio.run(follow())
