@@ -54,7 +54,11 @@ class Nursery:
         self._signals, self._signals_write = os.pipe()
 
     def serve(self) -> None:
+        prctl.die_with_parent()  # an import that hangs would never see the host's end
+        if not _is_open(self._control):
+            return
         found = load(Path(self._folder), self._skip)
+        prctl.outlive_parent()
         fault = threads_fault()
         if fault is None:
             self._routine = lambda _, link: isolated.run(link, found.routines)
@@ -168,6 +172,12 @@ def load(folder: Path, skip: Sequence[str]) -> Found:
     gc.collect()
     gc.freeze()
     return found
+
+
+def _is_open(control: socket.socket) -> bool:
+    """Return whether the host is still there; it has said nothing yet."""
+    ended, _, _ = select.select([control], [], [], 0)
+    return not ended
 
 
 def threads_fault() -> str | None:

@@ -26,3 +26,9 @@ def die_with_parent() -> None:
     """Be killed when the thread that forked this process ends."""
     if _libc is not None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def outlive_parent() -> None:
+    """Take `die_with_parent` back."""
+    if _libc is not None:
+        _libc.prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0)

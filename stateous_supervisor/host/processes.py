@@ -1,7 +1,7 @@
 """Other processes, by /proc: who descends from whom, and how to signal all of them.
 
 Linux only; elsewhere nobody is found. No state. Called by keepers, which adopt what escapes from a routine's session
-and so have it below them, and by a host at its end.
+and so have it below them, by a host at its end, and by its warden.
 """
 
 from __future__ import annotations
@@ -61,14 +61,27 @@ def _signal_group(group: int, number: signal.Signals) -> bool:
     return True
 
 
-def end_session() -> None:
-    """Kill all others in the session that this process leads (A-48); where it leads none, nobody."""
+def lead_session() -> bool:
+    """Leave the terminal, whose signals go to the agent alone; return whether this process leads a session now."""
+    with contextlib.suppress(PermissionError):  # The agent started us as the leader of a session.
+        os.setsid()
+    return os.getsid(0) == os.getpid()
+
+
+def end_session(spared: int | None = None, *, leader: int | None = None) -> None:
+    """Kill all others in the session that `leader` leads, this process if not given (A-48).
+
+    Args:
+        spared: goes on.
+        leader: whose session; where it leads none, nobody is killed.
+    """
     me = os.getpid()
-    if os.getsid(0) != me:
-        return
+    session = leader or me
     for _ in range(_ROUNDS):  # one may have forked while it was looked for
         others = [
-            pid for pid, _, state, session in _all() if session == me != pid and state not in ("Z", "X")
+            pid
+            for pid, _, state, of in _all()
+            if of == session and pid not in (me, spared) and state not in ("Z", "X")
         ]
         for pid in others:
             with contextlib.suppress(ProcessLookupError, PermissionError):

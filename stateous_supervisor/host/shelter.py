@@ -1,12 +1,11 @@
 """What keeps user code from hurting the host process by accident (A-26, A-47).
 
-Done once at the start of the process, before any user code: a session of its own, secrets out of the environment,
-signals that end nothing, and what a forked child must forget. Never used in `--inline`.
+Done once at the start of the process, before any user code: secrets out of the environment, signals that end nothing,
+and what a forked child must forget. Never used in `--inline`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import faulthandler
 import os
 import signal
@@ -37,7 +36,6 @@ _forked: Final[list[bool]] = []
 def take(link: int) -> None:
     """Prepare this process. The descriptor `link` is kept from every program that it starts."""
     os.set_inheritable(link, False)
-    _leave_session()
     _scrub_environment()
     faulthandler.enable(file=2, all_threads=True)
     # Not a Python handler, so that it also works while a C call holds the interpreter's lock (A-22).
@@ -74,12 +72,6 @@ def end_if_forked(error: BaseException | None) -> None:
     if _forked:
         code = error.code if isinstance(error, SystemExit) else 1 if error is not None else 0
         os._exit(code if isinstance(code, int) else 1)
-
-
-def _leave_session() -> None:
-    """Leave the terminal: its signals go to the agent alone."""
-    with contextlib.suppress(PermissionError):  # The agent started us as the leader of a session.
-        os.setsid()
 
 
 def _scrub_environment() -> None:

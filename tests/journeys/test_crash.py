@@ -185,42 +185,59 @@ def with_no_mercy(process: psutil.Process) -> None:
 
 
 PROGRAMS = """
-import subprocess, time
+import re, subprocess, time
 from contract import events, states
 from stateous_supervisor import on_state
 from _shared import wrote
 
-@on_state(states.hand)
-def hand(ctx):
+def work(ctx):
     deaf = "trap '' TERM INT HUP; sleep 600 & wait; sleep 600"
     own_group = "set -m; sleep 600 & echo $!; wait"
     programs = [subprocess.Popen(["sh", "-c", script], process_group=group) for script, group in
                 [(deaf, None), ("sleep 600", None), (own_group, None), ("sleep 600", 0)]]
     wrote(ctx, "begin", programs=[program.pid for program in programs])
+    if ctx["gate"] == "held":
+        re.match(r"(a+)+$", "a" * 60 + "b")
     time.sleep(600)
+
+@on_state(states.hand)
+def hand(ctx):
+    work(ctx)
+
+@on_state(states.loop, isolation="process")
+def loop(ctx):
+    work(ctx)
 """
 
 
-def test_no_program_of_a_thread_routine_outlives_a_killed_agent(
-    box: Path, plane_url: str, plane: ControlPlaneClient
+@pytest.mark.parametrize("gate", ["", "held"])
+def test_no_program_of_a_routine_outlives_a_killed_agent(
+    box: Path, plane_url: str, plane: ControlPlaneClient, gate: str
 ) -> None:
-    """A-48: also one that ignores signals, and one in a process group of its own, as long as it stays in the session."""
-    folder = folders.make(box, plane_url, hand=PROGRAMS)
-    plane.start("programs")
+    """A-48: also one that ignores signals, and one in a process group of its own, as long as it stays in the session.
+
+    So also where routines hold the interpreters of the host and of an isolated process, which end too.
+    """
+    folder = folders.make(box, plane_url, hand=PROGRAMS, loop='"""No routine is here."""')
+    tokens = [f"programs-{gate}-{kind}" for kind in ("loop", "hand")]
 
     with AgentProgram(folder, plane_url) as agent:
-        began(folder, "programs")
-        roots = [psutil.Process(pid) for pid in folders.ledger(folder)[0]["programs"]]
-        wait_for(lambda: len(every(roots)) >= 6, within_s=15, what="programs of programs")
+        for token in tokens:  # the isolated one first: a held host starts nothing
+            plane.start(token, kind=token.rpartition("-")[2], gate=gate)
+            began(folder, token)
+        lines = folders.ledger(folder)
+        roots = [psutil.Process(pid) for line in lines for pid in (line["pid"], *line["programs"])]
+        wait_for(lambda: len(every(roots)) >= 14, within_s=15, what="programs of programs")
         started = every(roots)
         agent.child.kill()
         _, alive = psutil.wait_procs(started, timeout=20)
-    plane.cancel("programs")
+    for token in tokens:
+        plane.cancel(token)
     assert alive == []
 
 
 def every(roots: list[psutil.Process]) -> list[psutil.Process]:
-    return [process for root in roots for process in (root, *root.children(recursive=True))]
+    return list({process for root in roots for process in (root, *root.children(recursive=True))})
 
 
 def test_nothing_of_an_agent_outlives_it(box: Path, plane_url: str, plane: ControlPlaneClient) -> None:

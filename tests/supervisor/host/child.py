@@ -14,10 +14,11 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+import psutil
 from msgspec import Raw
 
 from stateous_supervisor.host.inline import InlineHost
@@ -252,6 +253,16 @@ class Child(Driver):
     def __exit__(self, *_: object) -> None:
         if self.process.poll() is None or not self.process.stdout.closed:
             self.stop()
+
+
+def members(session: int) -> list[int]:
+    """Return the processes of a session: a host and its warden, and what routines started. Zombies do not count."""
+    found: list[int] = []
+    for process in psutil.process_iter():
+        with suppress(ProcessLookupError, psutil.NoSuchProcess):
+            if os.getsid(process.pid) == session and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+    return found
 
 
 @contextmanager
