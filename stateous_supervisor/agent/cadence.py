@@ -21,6 +21,7 @@ TRUST: Final = 0.9  # a lease is distrusted a tenth early
 DENIED_MIN_S: Final = 10.0
 FENCE_SHARE: Final = 0.25
 SLEPT_MIN_S: Final = 2.0
+DEATHS_AT_ONCE: Final = 5  # as many restarts as systemd lets a service have before it steps in
 
 
 class Reading(NamedTuple):
@@ -44,6 +45,22 @@ def backoff_s(
     ceiling = min(max_s, BACKOFF_FIRST_S * float(1 << min(failures, 16)))
     waited = luck * ceiling
     return max(waited, asked_wait_s(asked_s))
+
+
+def next_host_s(deaths: int, lived_s: float, luck: float) -> float:
+    """Return how long to wait before the host after one that died starts (A-23).
+
+    The first few start at once, so that one task that kills its host, with its retries, holds up nobody; then starts
+    are spread, and the life of the host that died counts as a part of the wait.
+
+    Args:
+        deaths: how many in a row, counting this one.
+        lived_s: how long the host lived that died.
+        luck: 0 to 1.
+    """
+    if deaths <= DEATHS_AT_ONCE:
+        return 0.0
+    return max(0.0, backoff_s(deaths - DEATHS_AT_ONCE, luck) - lived_s)
 
 
 def trusted_until(sent_at: float, lease_s: float) -> float:

@@ -1,7 +1,7 @@
 """The loop that always has a routine host: start, read, bury, start again.
 
-It hands frames to the roster, tells it when a host died, and starts the next host at once; hosts that keep dying
-are started with backoff (A-23). A suspect gets a host of its own, and a host in which too many routines go on
+It hands frames to the roster, tells it when a host died, and starts the next host at once; where hosts keep dying,
+with backoff (A-23). A suspect gets a host of its own, and a host in which too many routines go on
 although their attempt is over is replaced (A-30).
 """
 
@@ -232,9 +232,7 @@ class Hosts:
                 await self._read(line, host)
                 return 0.0
         except HostEnded as ended:
-            if anyio.current_time() - started_at >= STEADY_S:
-                self._deaths = 0
-            return self._bury(generation, ended.reason, line)
+            return self._bury(generation, ended.reason, line, anyio.current_time() - started_at)
         except HostUnusable as unusable:
             if not line.settled.is_set():
                 raise Fault(Exit.CONFIG, unusable.sentence) from None
@@ -357,15 +355,15 @@ class Hosts:
             keys = {**self._roster.names(key), "text": line.text}
         self._log.tell_at(line.level, event, keys)
 
-    def _bury(self, generation: int, reason: str, line: _Line) -> float:
+    def _bury(self, generation: int, reason: str, line: _Line, lived_s: float) -> float:
         """Settle what the host had; return how long to wait before the next one starts (A-23)."""
         running = self._roster.bury(generation, reason, others=line.abandoned)
         self._changed()
         if line.is_retired:
             self._log.tell("host.ended", host=generation, reason=reason, running=running)
             return 0.0
-        self._deaths += 1
-        wait_s = 0.0 if self._deaths == 1 else cadence.backoff_s(self._deaths - 1, self._luck.random())
+        self._deaths = 1 if lived_s >= STEADY_S else self._deaths + 1
+        wait_s = cadence.next_host_s(self._deaths, lived_s, self._luck.random())
         self._log.tell(
             "host.ended", host=generation, reason=reason, running=running, next_in_s=round(wait_s, 1)
         )

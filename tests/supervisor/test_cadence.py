@@ -33,6 +33,24 @@ def test_retry_after_is_capped_a_37() -> None:
     assert cadence.backoff_s(1, 0.0, asked_s=86_400.0) == cadence.RETRY_AFTER_MAX_S
 
 
+@pytest.mark.parametrize(
+    ("deaths", "lived_s", "luck", "wait_s"),
+    [
+        (1, 0.0, 1.0, 0.0),
+        (5, 0.0, 1.0, 0.0),
+        (6, 0.0, 1.0, 2.0),
+        (8, 0.0, 0.5, 4.0),
+        (8, 3.0, 0.5, 1.0),
+        (8, 50.0, 1.0, 0.0),
+        (30, 0.0, 1.0, cadence.BACKOFF_MAX_S),
+    ],
+)
+def test_hosts_that_keep_dying_are_started_at_once_five_times_and_then_spread_a_23(
+    deaths: int, lived_s: float, luck: float, wait_s: float
+) -> None:
+    assert cadence.next_host_s(deaths, lived_s, luck) == wait_s
+
+
 def test_a_lease_is_trusted_from_the_send_and_a_tenth_less() -> None:
     assert cadence.trusted_until(100.0, 120.0) == 208.0
 
