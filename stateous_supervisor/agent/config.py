@@ -284,8 +284,13 @@ def _interpreter(folder: Path, value: str) -> str:
 
 
 def _host_name() -> str:
-    name = "".join(c for c in socket.gethostname() if c.isprintable())
-    return name[:128] or "supervisor"
+    """Return the host name as it is: one that is no name for a supervisor is refused rather than cut (BH-033)."""
+    name = socket.gethostname() or "supervisor"
+    try:
+        return str(KEYS["name"].parse(name))
+    except ValueError as error:
+        sentence = f"the host name {name!r:.300} is no name for a supervisor: {error}; give one as 'name'"
+        raise Fault(Exit.CONFIG, sentence) from None
 
 
 def masked(name: str, value: object) -> str:

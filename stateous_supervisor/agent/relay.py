@@ -13,6 +13,7 @@ import anyio
 import msgspec
 from msgspec import Raw
 from stateous_contract.codes import Code
+from stateous_contract.limits import GRANT_BYTES_MAX
 
 from stateous_supervisor.agent import calls
 from stateous_supervisor.agent.assignment import Assignment, Lost, Parked, Parking, Phase
@@ -22,6 +23,7 @@ from stateous_supervisor.agent.roster import RUNNING, Roster
 from stateous_supervisor.link import frames
 
 NOT_IMPLEMENTED: Final = 501
+TOO_LARGE: Final = "answer_too_large"
 LEAVE_S: Final = 10.0  # a host abandons a routine that stays longer
 LOOK_S: Final = 0.05
 # Refusals that say that the attempt is over, with the cause that the routine and the log are told.
@@ -91,6 +93,9 @@ class Relay:
 def _answer(envelope: Envelope, result: Result) -> frames.Answer:
     if result.status < 400 and isinstance(result.value, Raw):
         body = bytes(result.value)
+        if len(body) > GRANT_BYTES_MAX:
+            text = f"the answer is {len(body):,} bytes of JSON; at most {GRANT_BYTES_MAX:,} are taken"
+            return _answer(envelope, msgspec.structs.replace(result, status=413, code=TOO_LARGE, error=text))
     else:
         body = _encode({"code": result.code or str(result.status), "error": result.error or ""})
     return frames.Answer(

@@ -9,6 +9,7 @@ import anyio
 import pytest
 from fakes import Fault
 from msgspec import Raw
+from stateous_contract.limits import GRANT_BYTES_MAX
 from supervisor.doubles import ScriptedHosts, World, simulate, stay, until
 
 from stateous_supervisor.agent import calls
@@ -84,6 +85,28 @@ def test_a_call_of_an_attempt_that_is_not_held_is_refused() -> None:
             assert json.loads(bytes(answers(hosts)[0].body))["code"] == "attempt_over"
 
     simulate(main, features=("batch", "questions"))
+
+
+def test_an_answer_that_no_host_could_get_is_refused_with_its_size_a_53() -> None:
+    """BH-040: a frame of the link to the host has a limit; the routine hears of it, and the loops go on."""
+
+    async def main(world: World) -> None:
+        world.start_tokens(1)
+        hosts = ScriptedHosts({"plain": stay})
+        async with world.agent(hosts):
+            await until(lambda: hosts.all and hosts.last.scopes)
+            body = b'{"value":"' + b"x" * GRANT_BYTES_MAX + b'"}'
+            world.fake.faults.append(Fault("POST /tasks/1/questions", status=200, body=body))
+            hosts.last.say(call("ask", key="go"))
+            await until(lambda: answers(hosts))
+
+            (answer,) = answers(hosts)
+            told = json.loads(bytes(answer.body))
+            assert (answer.status, told["code"]) == (413, "answer_too_large")
+            assert f"{len(body):,} bytes" in told["error"]
+            assert not world.lines.of("loop.failed")
+
+    simulate(main, features=DURABLE)
 
 
 DURABLE = ("wait", "batch", "release", "questions", "checkpoints")

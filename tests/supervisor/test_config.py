@@ -55,6 +55,37 @@ def test_a_flag_beats_the_environment_and_that_the_file_a_02(tmp_path: Path) -> 
     ]
 
 
+NAMES = {
+    "localhost": "localhost",
+    "h" * 64: "h" * 64,
+    "f" * 128: "f" * 128,
+    "bücher-שלום": "bücher-שלום",
+    "": "supervisor",
+}
+
+
+@pytest.mark.parametrize(("host", "name"), NAMES.items())
+def test_without_a_name_it_is_the_host_name_whole_bh_033(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, name: str
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: host)
+
+    assert load(tmp_path).name == name
+
+
+@pytest.mark.parametrize("host", ["f" * 253, "two\nlines", "not-utf8-\udcff"])
+def test_a_host_name_that_is_no_name_is_refused_and_never_cut_bh_033(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: host)
+
+    sentence = fault(tmp_path, URL)
+
+    assert sentence.startswith(f"the host name {host!r:.300} is no name for a supervisor")
+    assert "must be text of 1 to 128 printable characters; give one as 'name'" in sentence
+    assert load(tmp_path, flags={"name": "given"}).name == "given"
+
+
 def test_a_value_nobody_gave_is_the_default_a_02(tmp_path: Path) -> None:
     assert load(tmp_path).settings["log.level"].origin == "default"
 
