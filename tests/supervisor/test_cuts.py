@@ -9,9 +9,21 @@ import anyio
 import httpx
 import pytest
 from msgspec import Raw
-from supervisor.doubles import DONE, World, completed, held, kinds, simulate, text_of, until
+from supervisor.doubles import (
+    DONE,
+    ScriptedHosts,
+    World,
+    completed,
+    held,
+    kinds,
+    simulate,
+    stay,
+    text_of,
+    until,
+)
 
 from stateous_supervisor.agent import cuts
+from stateous_supervisor.link.frames import Answer, Call, Remembered
 
 LIMIT = 100_000
 LARGE = DONE | {"context": Raw(b'{"label":"' + b"x" * 300_000 + b'"}')}
@@ -106,6 +118,45 @@ def test_a_limit_that_goes_away_in_time_costs_nothing_bh_040(features: tuple[str
             assert "task_failed" not in kinds(world)
 
     simulate(main, features=features)
+
+
+def test_a_memory_write_that_is_cut_each_time_is_set_aside_and_the_outcome_arrives_bh_040() -> None:
+    async def main(world: World) -> None:
+        world.start_tokens(1)
+        hosts = ScriptedHosts({})
+
+        def routine(grant: Any) -> dict[str, Any]:
+            value = Raw(b'"' + b"x" * 200_000 + b'"')
+            hosts.last.say(Remembered(task=grant.task, attempt=grant.attempt, key="k", value=value))
+            return DONE
+
+        hosts.routines["plain"] = routine
+        Narrow(world)
+        async with world.agent(hosts):
+            await until(lambda: completed(world) == 1, 600.0)
+
+            (refused,) = world.lines.of("message.refused")
+            assert (refused["message"], refused["code"]) == ("memory", "cut_on_the_way")
+            assert "task_failed" not in kinds(world)
+
+    simulate(main)
+
+
+def test_a_call_that_is_cut_each_time_is_answered_to_its_routine_bh_040() -> None:
+    async def main(world: World) -> None:
+        world.start_tokens(1)
+        hosts = ScriptedHosts({"plain": stay})
+        Narrow(world)
+        async with world.agent(hosts):
+            await until(lambda: hosts.all and hosts.last.scopes)
+            body = Raw(b'{"key":"' + b"x" * 200_000 + b'"}')
+            hosts.last.say(Call(id=1, call="ask", body=body, task=1, attempt=1))
+            await until(lambda: any(isinstance(frame, Answer) for frame in hosts.last.heard), 600.0)
+
+            (answer,) = [frame for frame in hosts.last.heard if isinstance(frame, Answer)]
+            assert (answer.status, b"cut_on_the_way" in bytes(answer.body)) == (413, True)
+
+    simulate(main, features=("wait", "batch", "release", "questions"))
 
 
 def after(count: int, *, answered: bool = True) -> cuts.Cuts:
