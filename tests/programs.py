@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -166,8 +167,9 @@ class AgentProgram(Program):
 class ControlPlaneClient:
     """What a person asks of a control plane, in short words. Each call is one request."""
 
-    def __init__(self, url: str) -> None:
-        self.http = httpx.Client(base_url=url, timeout=30.0, trust_env=False)
+    def __init__(self, url: str, *, ca_file: Path | None = None) -> None:
+        verify = True if ca_file is None else ssl.create_default_context(cafile=str(ca_file))
+        self.http = httpx.Client(base_url=url, timeout=30.0, trust_env=False, verify=verify)
 
     def start(self, token: str, **context: Any) -> Any:
         answer = self.http.post("/tokens", json={"token": token, "context": context})
