@@ -94,6 +94,30 @@ def events(agent: Program, event: str) -> list[dict[str, Any]]:
     return [line for line in lines if line["event"] == event]
 
 
+def descriptors(pid: int) -> set[str]:
+    """Where the descriptors of a process lead."""
+    return {str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir() if entry.is_symlink()}
+
+
+def test_nothing_that_the_agent_holds_is_open_in_the_processes_of_routines(
+    box: Path, plane_url: str, plane: ControlPlaneClient
+) -> None:
+    """BH-025: no socket to the control plane, no outbox, no lock; nor in what they start, nor in the host."""
+    folder = folders.make(box, plane_url, hand=APART)
+    with AgentProgram(folder, plane_url) as agent:
+        plane.start("descriptors", gate=str(box / "gate"))
+        pids = pids_of(folder, "descriptors")
+        held = descriptors(agent.child.pid)
+        ours = {to for to in held if to.startswith("socket:") or "-state/" in to}
+        assert {Path(to).name for to in ours} >= {"outbox.db", "lock"}
+        assert sum(to.startswith("socket:") for to in ours) >= 3
+        (host,) = psutil.Process(agent.child.pid).children()
+        for pid in [host.pid, *pids]:
+            assert not descriptors(pid) & ours, psutil.Process(pid).cmdline()
+        (box / "gate").touch()
+        plane.until("descriptors", status="completed")
+
+
 def test_a_cancelled_isolated_routine_is_really_stopped_and_its_neighbours_go_on(
     box: Path, plane_url: str, plane: ControlPlaneClient
 ) -> None:

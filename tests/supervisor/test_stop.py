@@ -83,6 +83,23 @@ def test_at_the_drain_timeout_the_rest_is_cancelled_and_given_back_a_43(
     simulate(main, features=features)
 
 
+def test_leases_are_renewed_until_a_drain_is_over_bh_023() -> None:
+    async def main(world: World) -> None:
+        world.start_tokens(1, path="sturdy")
+
+        async with world.agent({"sturdy": stay}, drain_timeout_s=200.0) as agent:
+            await until(lambda: held(world) == 1)
+            agent.stop.ask("SIGTERM")
+            began = world.fake.clock()
+            await agent.over.wait()
+
+            beats = [heard.at for heard in world.heard("/tasks/heartbeat") if heard.at > began]
+            assert [round(at - began, -1) for at in beats] == [30, 60, 90, 120, 150, 180]
+            assert "task_failed" not in kinds(world)
+
+    simulate(main)
+
+
 def test_a_routine_that_swallows_its_cancellation_cannot_keep_the_agent_a_34() -> None:
     async def main(world: World) -> None:
         world.start_tokens(1)
