@@ -13,6 +13,10 @@ from stateous_control.store.pool import Mode, Pool, Session
 from stateous_control.store.statements import statements
 
 BATCH_MAX: Final = 200
+"""At most so many tokens, or tasks whose logs go, are in a batch."""
+
+ROWS_MAX: Final = 5_000
+"""And so many lines, checkpoints and tasks of each: a life may have left any number of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,15 @@ class Forgotten:
     log_lines: int = 0
 
 
+@dataclass(slots=True)
+class _Gone:
+    """What one batch has forgotten."""
+
+    tokens: int = 0
+    tasks: int = 0
+    rows: int = 0
+
+
 async def forget(pool: Pool, windows: Windows, *, batches_max: int) -> Forgotten:
     """Forget what is over, in at most `batches_max` batches of each kind. Raises `Unavailable`."""
     done = Forgotten()
@@ -54,14 +67,31 @@ async def _forget_tokens(
 ) -> int:
     tokens = 0
     for _ in range(batches_max):
-        rows = await pool.run(
-            lambda session: session.fetch(statements.forget_tokens, kept_s, is_routine, BATCH_MAX), Mode.WRITE
+        gone = await pool.run(
+            lambda session: _forget_leaves(session, kept_s, is_routine=is_routine), Mode.WRITE
         )
-        tokens += rows[0]["tokens"]
-        done.tasks += rows[0]["tasks"]
-        if rows[0]["tokens"] == 0:
+        tokens += gone.tokens
+        done.tasks += gone.tasks
+        if gone == _Gone():
             break
     return tokens
+
+
+async def _forget_leaves(session: Session, kept_s: float, *, is_routine: bool) -> _Gone:
+    """Forget what a batch may of some leaves: of long lives their history and steps first, and the rest later."""
+    leaves = [row["id"] for row in await session.fetch(statements.find_leaves, kept_s, is_routine, BATCH_MAX)]
+    if not leaves:
+        return _Gone()
+    (lines,) = await session.fetch(statements.forget_lines, leaves, ROWS_MAX)
+    gone = _Gone(rows=lines["rows"])
+    while gone.tasks < ROWS_MAX:
+        (tasks,) = await session.fetch(statements.forget_tasks, leaves, ROWS_MAX - gone.tasks)
+        if tasks["tasks"] == 0:
+            break
+        gone.tasks += tasks["tasks"]
+    (tokens,) = await session.fetch(statements.forget_tokens, leaves)
+    gone.tokens = tokens["tokens"]
+    return gone
 
 
 async def _forget_logs(pool: Pool, done: Forgotten, kept_s: float, batches_max: int) -> None:
@@ -74,7 +104,7 @@ async def _forget_logs(pool: Pool, done: Forgotten, kept_s: float, batches_max: 
 
 
 async def _forget_batch(session: Session) -> tuple[int, int]:
-    rows = await session.fetch(statements.forget_logs, BATCH_MAX)
+    rows = await session.fetch(statements.forget_logs, BATCH_MAX, ROWS_MAX)
     if not rows:
         return 0, 0
     await session.fetch(statements.forget_gone, [row["task_id"] for row in rows])

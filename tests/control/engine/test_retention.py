@@ -38,6 +38,14 @@ async def ended_token(one: ControlPlane, name: str) -> int:
     return grant.task
 
 
+async def counts(database: str, tables: dict[str, str]) -> dict[str, int]:
+    """How many rows of each table are there, of those that are meant."""
+    return {
+        table: len(await sql(database, f"SELECT FROM {table} WHERE {whose}"))
+        for table, whose in tables.items()
+    }
+
+
 async def names(database: str) -> list[str]:
     return [row["name"] for row in await sql(database, "SELECT name FROM tokens ORDER BY id")]
 
@@ -89,6 +97,37 @@ async def test_leaves_go_before_parents_and_nothing_that_lives(
         (left[1]["id"], "completed"),
     ]
     assert left[1]["parent_id"] == roots[2]
+
+
+async def test_of_a_long_life_a_batch_forgets_a_part(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S2-43, S2-44: its history is whole up to where it ends by now, and the token goes last."""
+    monkeypatch.setattr(retention, "ROWS_MAX", 4)
+    tables = {"history": "token_id = 1", "checkpoints": "task_id = 1", "tasks": "token_id = 1"}
+    async with plane(database) as one:
+        await one.start_token("T", None)
+        (grant,) = await one.claim(claim_of("coding"))
+        for number in range(11):
+            await store(one, grant.task, f"s{number}", number)
+            await one.note(grant.task, f"line {number}", attempt=1)
+        await one.cancel("T")
+        await age(database)
+        before = await counts(database, tables)
+        batches = 0
+        while await names(database) == ["T"]:
+            await retention.forget(one._pool, ALL, batches_max=1)
+            batches += 1
+            left = await counts(database, tables)
+            assert all(before[table] - left[table] <= 4 for table in tables)
+            seqs = await sql(database, "SELECT seq FROM history ORDER BY seq")
+            assert [row["seq"] for row in seqs] == list(range(1, len(seqs) + 1))
+            before = left
+        lines = len(await sql(database, "SELECT FROM task_log"))
+        for left_lines in range(lines - 4, -4, -4):
+            await retention.forget(one._pool, Windows(logs_s=DAY), batches_max=1)
+            assert len(await sql(database, "SELECT FROM task_log")) == max(left_lines, 0)
+    assert batches >= 4
+    assert before == dict.fromkeys(tables, 0)
+    assert await sql(database, "SELECT FROM gone_tasks") == []
 
 
 async def test_what_was_retried_stays_as_long_as_its_retry(database: str) -> None:
