@@ -235,7 +235,9 @@ def _parse(key: Key, value: Plain, where: str, exit_code: Exit) -> object:
     try:
         return key.parse(value)
     except ValueError as error:
-        shown = _show(masked(key.name, value) if isinstance(value, str) else value)
+        # A name and password in `url`, which are refused, are a secret as much as those of a proxy.
+        name = "proxy" if key.name == "url" else key.name
+        shown = _show(masked(name, value) if isinstance(value, str) else value)
         raise Fault(exit_code, f"{where} is {shown}; it {error}") from None
 
 

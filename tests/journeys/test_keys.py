@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
+import psutil
 import pytest
+import trustme
 from control.databases import fresh
 from control.http.keyed import make_key, revoke
-from programs import AgentProgram, ControlPlaneClient, ControlPlaneProgram, wait_for
+from programs import BIN, AgentProgram, ControlPlaneClient, ControlPlaneProgram, wait_for
+from supervisor.peers import Peer, says, tls_of
 
 from journeys import folders
 from journeys.conftest import TIMES
@@ -77,3 +84,109 @@ def test_work_goes_on_through_an_exchange_of_keys(guarded: Guarded, box: Path, t
         guarded.person.until("exchanged", status="completed", within_s=40)
         assert agent.child.poll() is None
     assert key[17:] not in agent.told + guarded.program.told
+
+
+CANARY = "canary-7be0d2c4"
+CRASH = """
+import httpx
+
+
+def refuse(self, *rest, headers=None, **more):
+    seen = dict(headers or {})
+    raise RuntimeError(f"a fault of ours with {len(seen)} headers")
+
+
+httpx.Request.__init__ = refuse
+"""
+
+
+def peer_of(way: str, opened: ExitStack) -> str:
+    """Return the URL of a control plane that cannot be worked with in this way."""
+    if way == "nobody":
+        return "http://127.0.0.1:9"
+    if way == "silence":
+        listener = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
+        return f"http://127.0.0.1:{listener.getsockname()[1]}"
+    context = tls_of(trustme.CA().issue_cert("localhost")) if way == "certificate" else None
+    answer = says(302, location="http://127.0.0.1:9/") if way == "redirect" else says(200, "<p>hello")
+    url = opened.enter_context(Peer(context=context, answer=answer)).url
+    return url.replace("http:", "https:") if way == "no TLS" else url
+
+
+WAYS = {
+    "nobody": "control_plane.unreachable",
+    "no TLS": "control_plane.unreachable",
+    "certificate": "control_plane.unreachable",
+    "redirect": "control_plane.unreachable",
+    "a page": "control_plane.unreachable",
+    "silence": "control_plane.unreachable",
+    "crash": "loop.failed",
+}
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize(
+    "way", [each if each == "crash" else pytest.param(each, marks=pytest.mark.prove) for each in WAYS]
+)  # fmt: skip
+def test_no_trouble_tells_the_key(way: str, box: Path, tmp_path: Path) -> None:
+    """BH-055: log at its most talkative, arguments, environments, the state folder, metrics, and what commands say."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(CRASH if way == "crash" else "")
+    with ExitStack() as opened:
+        port = _free_port()
+        url = peer_of(way, opened)
+        made, _ = keyed_folder(box, url, CANARY)
+        with (made / "stateous.yaml").open("a") as config:
+            config.write(f"log: {{level: debug}}\nmetrics: {{listen: {port}}}\n")
+        with AgentProgram(made, url, env={"PYTHONPATH": str(tmp_path / "site")}) as agent:
+            agent.line(WAYS[way], within_s=60)
+            root = psutil.Process(agent.child.pid)
+            everybody = [root, *root.children(recursive=True)]
+            seen = [
+                Path(f"/proc/{each.pid}/{what}").read_text()
+                for each in everybody
+                for what in ("cmdline", "environ")
+            ]
+            metrics = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text
+            state = ["--state-dir", box.parent / f"{box.name}-state"]
+            said = [_said("status", made, *state), _said("status", made, "--json", *state)]
+        said += [
+            _said(*each, made, *more)
+            for *each, more in (("check", ["--url", url]), ("config", []), ("doctor", []))
+        ]
+        stored = [each.read_bytes().decode("latin-1") for each in state[1].rglob("*") if each.is_file()]
+
+    assert len(everybody) >= 2
+    assert "supervisor_" in metrics or "stateous_" in metrics
+    assert all(said), "a command said nothing"
+    assert stored
+    for text in (agent.told, metrics, *seen, *said, *stored):
+        assert CANARY not in text
+
+
+@pytest.mark.parametrize("url", ["http://[nowhere", "ftp://x", f"http://me:{CANARY}@127.0.0.1:9"])
+def test_an_address_that_is_none_does_not_tell_the_key(url: str, box: Path) -> None:
+    """BH-055: one sentence, within moments; a password in an address is a key too."""
+    made, _ = keyed_folder(box, "http://127.0.0.1:9", CANARY)
+    for command in ("run", "check"):
+        ended = subprocess.run(
+            [BIN / "stateous-supervisor", command, made, "--url", url],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        assert ended.returncode in (64, 78), ended.stderr
+        assert CANARY not in ended.stdout + ended.stderr
+
+
+def _said(*command: str | Path) -> str:
+    ended = subprocess.run(
+        [BIN / "stateous-supervisor", *command], capture_output=True, text=True, timeout=60, check=False
+    )
+    return ended.stdout + ended.stderr
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
