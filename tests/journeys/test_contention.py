@@ -28,6 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 HOLDER = {"supervisor": "box", "instance": "i1"}
 HELD = 200
+FEW = 20
 STATES = ["hand", "check", "rescue"]
 OUTCOMES: dict[str, list[dict[str, Any]]] = {
     "hand": [
@@ -71,11 +72,23 @@ class Board:
     cancelled: list[str] = field(default_factory=list)
     strange: list[str] = field(default_factory=list)
     beats: int = 0
+    refused: int = 0
     is_over: threading.Event = field(default_factory=threading.Event)
 
-    def some(self, most: int) -> list[dict[str, Any]]:
+    @property
+    def seen(self) -> int:
+        """How often that happened which happened least."""
+        return min(self.beats, len(self.accepted), len(self.cancelled), self.refused)
+
+    def shuffled(self) -> list[dict[str, Any]]:
         held = list(self.held.values())
-        return random.sample(held, min(most, len(held)))
+        random.shuffle(held)
+        return held
+
+    def one(self) -> list[dict[str, Any]]:
+        """One of the oldest, so that threads meet."""
+        held = list(self.held.values())[:6]
+        return [random.choice(held)] if held else []
 
     def say(self, http: httpx.Client, path: str, *expected: int, **body: Any) -> httpx.Response | None:
         """Send it; None where it was refused, and a line for what is not expected."""
@@ -86,6 +99,7 @@ class Board:
             return None
         if answer.is_success:
             return answer
+        self.refused += 1
         if answer.status_code not in expected:
             self.strange.append(f"{path}: {answer.status_code} {answer.text}")
         return None
@@ -106,7 +120,7 @@ def feed(board: Board, http: httpx.Client, number: int) -> None:
 
 
 def beat(board: Board, http: httpx.Client) -> None:
-    held = board.some(HELD)
+    held = board.shuffled()
     attempts = {str(each["task"]): each["attempt"] for each in held}
     tasks = [each["task"] for each in held]
     answer = board.say(http, "/tasks/heartbeat", **HOLDER, tasks=tasks, attempts=attempts)
@@ -119,7 +133,7 @@ def beat(board: Board, http: httpx.Client) -> None:
 
 def report(board: Board, http: httpx.Client) -> None:
     """Report a task that another thread may be reporting, too, with another outcome."""
-    for grant in board.some(1):
+    for grant in board.one():
         outcome = random.choice(OUTCOMES[grant["state"]])
         path, attempt = f"/tasks/{grant['task']}/report", grant["attempt"]
         if board.say(http, path, 409, **HOLDER, attempt=attempt, **outcome) is not None:
@@ -130,7 +144,7 @@ def report(board: Board, http: httpx.Client) -> None:
 
 
 def cancel(board: Board, http: httpx.Client) -> None:
-    for grant in board.some(1):
+    for grant in board.one():
         if board.say(http, f"/tokens/{grant['token']}/cancel", 409) is not None:
             board.cancelled.append(grant["token"])
     time.sleep(0.02)
@@ -155,7 +169,9 @@ def contend(urls: Sequence[str], seconds: float) -> Board:
         for thread in threads:
             thread.start()
         deadline, number = time.monotonic() + seconds, 1
-        while time.monotonic() < deadline and not board.strange:
+        while not board.strange and (
+            time.monotonic() < deadline or (board.seen < FEW and time.monotonic() < deadline + 60)
+        ):
             feed(board, http, number)
             number += 1
             time.sleep(0.02)
@@ -205,8 +221,10 @@ def test_heartbeats_reports_cancels_and_sweeps_at_once_leave_one_truth(
             if seconds > 5:
                 ended = "SELECT count(*) AS n FROM history WHERE data LIKE '%stopped answering%'"
                 assert ask(database, ended)[0]["n"] > 0
-        print(f"{board.beats} beats, {len(board.accepted)} reports, {len(board.cancelled)} cancels")
-        assert min(board.beats, len(board.accepted), len(board.cancelled)) > seconds
+        print(
+            f"{board.beats} beats, {len(board.accepted)} reports, {len(board.cancelled)} cancels, {board.refused} refused"
+        )
+        assert board.seen >= FEW
         check_what_was_told(board, database)
         asyncio.run(check_histories(database))
 
