@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from supervisor.sdk.planes import BOTH, Plane, attempt
@@ -177,6 +178,18 @@ def test_the_value_of_a_child_that_did_not_complete_is_an_error() -> None:
 BAD: list[tuple[Call, type[Exception], str]] = [
     (lambda ctx: ctx.sleep_for("", 1), ValueError, "a sleep is text of 1 to 128 printable characters"),
     (lambda ctx: ctx.sleep_for("a", 0), ValueError, "the time of a sleep is 0; it must be above 0"),
+    (lambda ctx: ctx.sleep_for("a", -5), ValueError, "the time of a sleep is -5; it must be above 0"),
+    (
+        lambda ctx: ctx.sleep_for("a", float("nan")),
+        ValueError,
+        "the time of a sleep is nan; it must be above 0",
+    ),
+    (
+        lambda ctx: ctx.sleep_for("a", float("inf")),
+        ValueError,
+        "is inf; it must be above 0 and at most 3650 days",
+    ),
+    (lambda ctx: ctx.sleep_for("a", "1000000000d"), ValueError, "is '1000000000d'; it must be above 0 and"),
     (lambda ctx: ctx.sleep_for("a", "1 day"), ValueError, "the time of a sleep is '1 day'"),
     (lambda ctx: ctx.sleep_until("a", datetime(2026, 1, 1)), ValueError, "names no moment"),  # noqa: DTZ001
     (lambda ctx: ctx.wait_for_signal("a/b"), ValueError, "no '/', and this one is 'a/b'"),
@@ -203,6 +216,23 @@ def test_what_is_no_wait_is_one_clear_sentence_and_nothing_is_sent(
         run(plane, call, is_async=is_async)
     assert told in str(refused.value)
     assert plane.heard == []
+
+
+@BOTH
+@pytest.mark.parametrize(("fold", "moment"), [(0, "01:30"), (1, "00:30")])
+def test_a_moment_that_no_clock_shows_is_one_all_the_same_bh_045(
+    fold: int, moment: str, is_async: bool
+) -> None:
+    """In the gap of a change of clocks Python reads it by the offset before, or with `fold` by the one after it."""
+    plane = Plane()
+    in_the_gap = datetime(2027, 3, 28, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=fold)
+
+    with pytest.raises(Parked):
+        run(plane, lambda ctx: ctx.sleep_until("spring", in_the_gap), is_async=is_async)
+
+    [(_, said)] = plane.heard
+    until = datetime.fromisoformat(said["wait"]["until"]).astimezone(UTC)
+    assert until.isoformat() == f"2027-03-28T{moment}:00+00:00"
 
 
 def test_a_point_that_was_a_step_is_not_taken_for_a_wait() -> None:
