@@ -199,6 +199,16 @@ def test_steps_that_were_not_come_by_are_told_s2_13() -> None:
     assert str(told.keys["steps"]).split(", ") == unmet[:10]
 
 
+def test_a_strict_routine_that_parked_is_told_of_as_diverged_too_s2_13() -> None:
+    _, effects = advance(at(Phase.RUNNING), Parked("diverged", "render#1"), 5.0)
+
+    told = {effect.event: effect.keys for effect in effects if isinstance(effect, Tell)}
+    assert told == {
+        "task.parked": {"call": "diverged"},
+        "replay.diverged": {"steps": "render#1", "count": 1},
+    }
+
+
 def test_a_slot_is_freed_once_although_the_report_is_replaced() -> None:
     kept, first = advance(at(Phase.KEEPING), Kept(), 1.0)
     declined, _ = advance(kept, Declined(code="invalid_payload", sentence="no"), 2.0)

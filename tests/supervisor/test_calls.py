@@ -30,6 +30,7 @@ def call(kind: str, id: int = 1, **body: Any) -> Call:  # noqa: A002 - the frame
         ("checkpoint", {"step": "a"}, ("PUT", "/tasks/1/checkpoints", {"step": "a"})),
         ("pause", {"wait": {"kind": "pause"}}, ("POST", "/tasks/1/park", {"wait": {"kind": "pause"}})),
         ("pause", {}, ("POST", "/tasks/1/park", {})),
+        ("diverged", {"step": "a"}, ("POST", "/tasks/1/park", {"step": "a"})),
         (
             "checkpoints",
             {"version": 2, "after": 7},
@@ -44,6 +45,13 @@ def test_a_call_names_a_row_and_never_a_path(kind: str, body: Any, expected: Any
     whose = {"supervisor": "box", "instance": "i1", "kind": kind, **KEY}
     assert (made.method, made.path) == expected[:2]
     assert sent == (None if expected[2] is None else whose | expected[2])
+
+
+def test_the_step_that_was_not_come_by_is_read_of_the_call_that_says_so() -> None:
+    body = calls.body_of(call("diverged", step="a", occurrence=2))
+
+    assert calls.unmet("diverged", body) == "a#2"
+    assert calls.unmet("pause", body) is None
 
 
 def test_what_is_not_offered_is_named_a_64() -> None:

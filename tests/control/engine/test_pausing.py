@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import Any
 
 import pytest
 from control.engine.planes import ask as claim_of
@@ -23,9 +24,10 @@ from control.engine.supervised import (
     store,
 )
 from stateous_contract.codes import Code
-from stateous_contract.messages import HeartbeatRequest, Report
+from stateous_contract.messages import HeartbeatRequest, Report, Wait
 
 from stateous_control.engine.people import TaskView
+from stateous_control.store.people import TaskFilter
 
 
 async def test_a_pause_says_that_it_comes_after_the_current_step(database: str) -> None:
@@ -287,6 +289,34 @@ async def test_the_sweep_expires_tasks_and_questions_by_the_databases_clock(data
         assert await one.claim(claim_of("coding", max=9)) == []
     assert reasons == ["expired:awaiting_user_answer:go", "expired:user_paused", "expired:pending"]
     assert logs == [1, 1, 1]
+    await check_whole(database)
+
+
+async def test_a_diverged_task_is_shown_resumed_by_a_person_and_expires(database: str) -> None:
+    """S2-13: nobody is given it, the list finds it by its kind, a stale look changes nothing."""
+    here: dict[str, Any] = {"step": "build", "occurrence": 1}
+    async with plane(database, task_ttl_s=3600.0) as one:
+        grant = await start_and_claim(one)
+        await store(one, grant.task, "build", 1)
+        wait = Wait(kind="nondeterminism", found="made#1")
+        parked = await park(one, grant.task, wait=wait, **here)
+        await one._sweep.sweep()
+        assert await one.claim(claim_of("coding")) == []
+        wanted = TaskFilter(kind="nondeterminism")
+        assert [
+            each.task for each in (await one.supervision.tasks(wanted, limit=9, cursor=None)).entries
+        ] == [1]
+        assert await code_of(steer(one, "resume", 1, parked.generation - 1)) is Code.STALE_GENERATION
+        await steer(one, "resume", 1)
+        again = await claim(one)
+        assert [each.step for each in again.checkpoints or ()] == ["build"]
+        await park(one, 1, attempt=2, wait=wait, **here)
+        await check_whole(database)
+        await sql(database, "UPDATE tasks SET expires_at = clock_timestamp() - interval '1 ms'")
+        await one._sweep.sweep()
+        view = await one.supervision.task(1)
+    assert (view.current_state, view.watchdog_stop_reason) == ("expired", "expired:nondeterminism:build")
+    assert view.failures == 0
     await check_whole(database)
 
 
