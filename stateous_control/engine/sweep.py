@@ -35,6 +35,7 @@ OUTAGE_SWEEPS: Final = 5
 GRACE_HEARTBEATS: Final = 1.5
 REQUESTS_KEPT_S_MIN: Final = 3_600.0
 SKIPPED_FOR_S: Final = 60.0
+ALARMS_MAX: Final = 10  # the statement looks for one more
 
 log = logger()
 
@@ -55,8 +56,10 @@ class Seen:
 
     @property
     def alarms(self) -> list[str]:
-        """What a person should look at, one sentence each."""
-        return [f"task {task} is parked without a reason" for task in self.unexplained]
+        """What a person should look at, one sentence each; the last one says where there is more (BH-056)."""
+        told = [f"task {task} is parked without a reason" for task in self.unexplained[:ALARMS_MAX]]
+        more = f"more tasks than these {ALARMS_MAX} are parked without a reason"
+        return told + [more] * (len(self.unexplained) > ALARMS_MAX)
 
     @property
     def alarms_without_names(self) -> list[str]:

@@ -19,7 +19,7 @@ SELECT clock_timestamp() AS now, seen.no_sweep_before > clock_timestamp() AS is_
   (SELECT count(*) FROM control_planes c WHERE c.id <> $1 AND c.seen_at > clock_timestamp() - interval '10 seconds')
     AS others,
   (SELECT array_agg(u.id) FROM (SELECT id FROM tasks
-     WHERE current_state = 'parked' AND watchdog_stop_reason IS NULL LIMIT 10) u) AS unexplained,
+     WHERE current_state = 'parked' AND watchdog_stop_reason IS NULL LIMIT 11) u) AS unexplained,
   -- In the order of an index each, or a plan from when a table was empty would walk through all that is not due.
   (SELECT true FROM timers m WHERE m.due_at <= statement_timestamp() AND NOT m.is_stopped
    ORDER BY m.due_at, m.id LIMIT 1) AS has_timers,

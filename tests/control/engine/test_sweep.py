@@ -346,6 +346,18 @@ async def test_a_task_parked_without_a_reason_raises_an_alarm(database: str) -> 
         assert one.health().alarms == ["task 1 is parked without a reason"]
 
 
+@pytest.mark.parametrize(("count", "told"), [(10, 10), (11, 11), (50, 11)])
+async def test_alarms_that_are_not_all_named_say_so(database: str, count: int, told: int) -> None:
+    """BH-056: ten by name, and that there are more."""
+    async with plane(database) as one:
+        await queue(database, count)
+        await sql(database, "UPDATE tasks SET current_state = 'parked', ready_at = NULL")
+        await one._sweep.sweep()
+        alarms = one.health().alarms
+    assert len(alarms) == told
+    assert (alarms[-1] == "more tasks than these 10 are parked without a reason") is (count > 10)
+
+
 @pytest.mark.parametrize("count", [1, 50])
 async def test_a_sweep_takes_the_same_number_of_statements_for_any_number_of_leases(
     database: str, count: int
