@@ -32,7 +32,7 @@ _BY_STATE: Final = (
 )
 
 _NOW: Final = {
-    "tasks_unexplained": "Parked tasks without a reason, counted up to 11: there should be none, and /health names them."
+    "tasks_unexplained": "Parked tasks without a reason, counted up to 11: there should be none; /health names them."
 }
 
 
