@@ -13,6 +13,7 @@ from itertools import count
 
 import pytest
 from control.cli.conftest import COMMAND, Live, environment, launched, lines, stateous
+from programs import wait_for
 
 
 def test_start_says_where_the_token_is(live: Live, ask) -> None:
@@ -272,6 +273,21 @@ def test_supervisors_and_queues_are_listed_with_their_warnings(live: Live, ask) 
     ]
     document = json.loads(ask("supervisor", "list", "--json")[1])
     assert set(document) == {"supervisors", "queues"}
+
+
+def test_names_that_begin_alike_are_told_whole_everywhere(live: Live, ask) -> None:
+    """BH-033: two hosts whose names are equal in the first 63 characters, and more than letters in one of them."""
+    same = "h" * 63
+    names = [f"{same}-one.example", f"{same}-zwei.bücher.שלום"]
+    for name in names:
+        live.start("plain")
+        body = {"supervisor": name, "instance": "i", "states": ["plain"], "request": "r"}
+        assert live.http.post("/tasks/claim", json=body).status_code == 200
+    wait_for(
+        lambda: all(name in ask("supervisor", "list")[1] for name in names), within_s=30, what="both names"
+    )
+    listed = json.loads(ask("supervisor", "list", "--json")[1])["supervisors"]["entries"]
+    assert {each["name"] for each in listed} >= set(names)
 
 
 @pytest.mark.parametrize(
