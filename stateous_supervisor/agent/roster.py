@@ -63,7 +63,7 @@ class Roster:
 
     `freed`, `held` and `delivered` are called when a slot came free, something is held, a report was
     delivered; `alone` when a suspect wants a host of its own, and returns whether there will be one.
-    `tell_host` sends to every host (whose it is not passes over it), `pass_on` delivers a routine's call in its place.
+    `tell_host` sends to every host until it may `leave`; `pass_on` delivers a routine's call in its place.
 
     Args:
         slots: how much may be held.
@@ -103,6 +103,7 @@ class Roster:
         self._envelopes: dict[Key, Envelope] = {}
         self._keeping = Keeping(journal, self._on_written)
         self.tell_host = self._hosts.tell
+        self.leave = self._hosts.drop
         self.pass_on = self._keeping.pass_on
 
     # Grants.
@@ -191,24 +192,23 @@ class Roster:
         waiting, self._waiting = self._waiting, []
         self.start(waiting)
 
-    def leave(self, generation: int) -> None:
-        """A host takes nothing more."""
-        self._hosts.drop(generation)
-
     def start(self, assignments: Iterable[Assignment]) -> None:
         """Give journaled assignments to the host, in one frame; without a host they wait for the next one.
 
-        A suspect waits for a host of its own, where there can be one.
+        A suspect waits for a host of its own, where there can be one, which starts beside the next one for all.
         """
         host = self._hosts.newest
         ready: list[Assignment] = []
         for current in filter(None, [self._startable(each.key) for each in assignments]):
+            is_known = is_served(self.served, current.state, current.version)
+            if is_known and current.is_suspect and self.alone(current.key):
+                continue
             if host is None:
                 self._waiting.append(current)
-            elif not is_served(self.served, current.state, current.version):
-                self.give_up(current.key)
-            elif not (current.is_suspect and self.alone(current.key)):
+            elif is_known:
                 ready.append(current)
+            else:
+                self.give_up(current.key)
         if host is not None and ready:
             self._send(host, ready)
 

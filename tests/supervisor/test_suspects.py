@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 from supervisor.doubles import (
     DONE,
+    ScriptedHost,
     ScriptedHosts,
     World,
     completed,
@@ -71,6 +74,31 @@ def test_a_host_for_a_suspect_ends_with_it_and_takes_nothing_else() -> None:
             assert [host.generation for host in alone if not host.is_for_suspect] == [2]
             await until(lambda: len(agent.supervisor.look().hosts) == 1)
             assert [len([f for f in host.heard if isinstance(f, Run)]) for host in hosts.all] == [2, 1, 1, 1]
+
+    simulate(main)
+
+
+class Slow(ScriptedHosts):
+    """From the second host on each takes a second to start, as real ones do."""
+
+    @asynccontextmanager
+    async def open(self, generation: int) -> AsyncIterator[ScriptedHost]:
+        await anyio.sleep(1.0 if generation > 1 else 0.0)
+        async with super().open(generation) as host:
+            yield host
+
+
+def test_the_hosts_of_suspects_start_beside_the_next_one_for_all_a_23() -> None:
+    """From host death to the retry running within 2 s: the start of one host, not of two in turn."""
+
+    async def main(world: World) -> None:
+        world.start_tokens(2)
+        hosts = Slow({"plain": stay})
+
+        async with world.agent(hosts):
+            await until(lambda: held(world) == 2)
+            hosts.last.die()
+            await until(lambda: sum(len(host.scopes) for host in hosts.all[1:]) == 2, 1.8)
 
     simulate(main)
 
