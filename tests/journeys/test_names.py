@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import signal
+import time
+from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from control.databases import run_sql
 from programs import AgentProgram, ControlPlaneClient, wait_for
 
 from journeys import folders
@@ -76,3 +80,48 @@ def test_a_copied_state_folder_delivers_nothing_twice(
 
     assert "task_released" not in plane.kinds("copied")
     assert folders.phases(one, "copied")[:2] == [(1, "begin"), (1, "end")]
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(180)
+def test_a_successor_of_the_same_name_neither_hides_nor_takes_what_a_draining_agent_holds(
+    box: Path, plane_url: str, plane: ControlPlaneClient, plane_database: str
+) -> None:
+    """DX-13: the old one drains, the list forgets both, the old one is killed: its orphan is back within one lease."""
+    one = folders.make(box / "one", plane_url)
+    two = folders.make(box / "two", plane_url)
+
+    def start(token: str, where: Path) -> None:
+        plane.start(token, gate=str(box / f"gate-{token}"))
+        wait_for(lambda: beginnings(where, token), within_s=40, what=f"beginning of {token}")
+
+    with AgentProgram(one, plane_url) as old:
+        start("drained", one)
+        start("orphaned", one)
+        old.signal(signal.SIGTERM)
+        old.line('"event":"supervisor.stopping"')
+        with AgentProgram(two, plane_url) as new:
+            start("fresh", two)
+            run_sql(plane_database, "DELETE FROM supervisors")
+            (box / "gate-drained").touch()
+            plane.until("drained", status="completed")
+            old.kill()
+            killed = time.monotonic()
+            wait_for(lambda: beginnings(two, "orphaned"), within_s=60, what="attempt elsewhere")
+            print(
+                f"the orphan ran again {time.monotonic() - killed:.1f} s after the kill, with a lease of 3 s"
+            )
+            for token in ("orphaned", "fresh"):
+                (box / f"gate-{token}").touch()
+                plane.until(token, status="completed")
+            assert new.child.poll() is None
+
+    for token, failures in (("drained", 0), ("fresh", 0), ("orphaned", 1)):
+        assert plane.kinds(token).count("task_failed") == failures, token
+        ran = Counter(
+            (line["attempt"], line["task"])
+            for folder in (one, two)
+            for line in folders.ledger(folder)
+            if (line["token"], line["phase"]) == (token, "begin")
+        )
+        assert set(ran.values()) == {1}, f"an attempt of {token} ran twice: {ran}"
