@@ -18,6 +18,7 @@ import anyio
 
 from stateous_supervisor.agent import tls
 from stateous_supervisor.agent.faults import Denied, PeerViolation, TooLarge, Unreachable
+from stateous_supervisor.agent.wire import gather
 
 if TYPE_CHECKING:
     import httpx
@@ -26,6 +27,7 @@ CONNECTIONS_MAX: Final = 16
 URLS_MAX: Final = 8
 AGE_MAX_S: Final = 30.0
 CONNECT_S: Final = 10.0
+EXTENSIONS: Final = {"timeout": {"connect": CONNECT_S}}  # each call has a total deadline besides
 KEEPALIVE_S: Final = 4.0  # below the 5 s after which uvicorn closes an idle connection
 ERROR_BYTES_MAX: Final = 65_536
 BEGIN_BYTES: Final = 4_096
@@ -66,7 +68,12 @@ class Client:
     ) -> None:
         self._url = url
         self._key = key
-        self._headers = {"user-agent": product, "accept": "application/json", "accept-encoding": "identity"}
+        self._headers = {
+            "accept": "application/json",
+            "accept-encoding": "identity",
+            "connection": "keep-alive",
+            "user-agent": product,
+        }
         self._transport = transport
         self._options = options or {}
         self._pool: _Pool | None = None
@@ -75,28 +82,32 @@ class Client:
         self._urls: dict[str, httpx.URL] = {}
         self.age_max_s = AGE_MAX_S
 
-    def _open(self) -> httpx.AsyncClient:
-        """Make a client: httpx is imported at the first call, while the host loads the folder."""
+    def _open(self) -> httpx.AsyncBaseTransport:
+        """Make connections: httpx is imported at the first call, while the host loads the folder.
+
+        They are used without a client around them: its cookies, redirects, authentication and hooks are never wanted
+        here, and cost a third of a request.
+        """
         import httpx
 
+        if self._transport is not None:
+            return self._transport
         connections = CONNECTIONS_MAX
         proxy, context = self._options.get("proxy"), self._options.get("verify", True)
         if proxy is not None and proxy.startswith("https://"):
             proxy = httpx.Proxy(proxy, ssl_context=context)
-        return httpx.AsyncClient(
-            transport=self._transport,
-            timeout=httpx.Timeout(None, connect=CONNECT_S),  # each call has a total deadline besides
-            follow_redirects=False,
+        transport = httpx.AsyncHTTPTransport(
             trust_env=False,  # what the variables say about proxies is decided by `proxies`, once
             limits=httpx.Limits(
                 max_connections=connections,
                 max_keepalive_connections=connections,
                 keepalive_expiry=KEEPALIVE_S,
             ),
-            headers=self._headers,
             verify=context,
             proxy=proxy,
         )
+        gather(transport)
+        return transport
 
     async def close(self) -> None:
         self._retire()
@@ -177,15 +188,9 @@ class Client:
             self._pool = None
 
     async def _send(
-        self, http: httpx.AsyncClient, method: str, path: str, body: bytes | None, bytes_max: int
+        self, http: httpx.AsyncBaseTransport, method: str, path: str, body: bytes | None, bytes_max: int
     ) -> Answer:
-        headers: dict[str, str] = {} if body is None else {"content-type": "application/json"}
-        key = self._key()
-        if key is not None:
-            headers["authorization"] = f"Bearer {key}"
-        url = self._urls.get(path) or self._parse(path)
-        request = http.build_request(method, url, content=body, headers=headers)
-        response = await http.send(request, stream=True)
+        response = await http.handle_async_request(self._request(method, path, body))
         try:
             self._judge(path, response)
             is_json = "json" in response.headers.get("content-type", "")
@@ -199,6 +204,16 @@ class Client:
             return Answer(response.status_code, body, is_json, response.headers.get("date", ""))
         finally:
             await response.aclose()
+
+    def _request(self, method: str, path: str, body: bytes | None) -> httpx.Request:
+        import httpx
+
+        headers = self._headers if body is None else {**self._headers, "content-type": "application/json"}
+        key = self._key()
+        if key is not None:
+            headers = {**headers, "authorization": f"Bearer {key}"}
+        url = self._urls.get(path) or self._parse(path)
+        return httpx.Request(method, url, headers=headers, content=body, extensions=EXTENSIONS)
 
     def _parse(self, path: str) -> httpx.URL:
         """Return the address of `path`; those that are asked first are asked for ever, and parsed once."""
@@ -291,7 +306,7 @@ class _Pool:
 
     __slots__ = ("born_at", "calls", "http")
 
-    def __init__(self, http: httpx.AsyncClient, born_at: float) -> None:
+    def __init__(self, http: httpx.AsyncBaseTransport, born_at: float) -> None:
         self.http = http
         self.born_at = born_at
         self.calls = 0

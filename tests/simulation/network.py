@@ -107,6 +107,9 @@ class Direct(Client):
     def _open(self) -> Any:
         return self._network
 
+    def _request(self, method: str, path: str, body: bytes | None) -> Any:
+        return Request(method, path, body or b"", json.loads(body) if body else {})
+
 
 class Network:
     """Carries the requests of one process of an agent, in the place of a client of httpx.
@@ -126,14 +129,10 @@ class Network:
         self._watch = watch
         self._history = history
 
-    def build_request(self, method: str, url: httpx.URL, *, content: bytes | None, headers: Any) -> Request:
-        body = json.loads(content) if content else {}
-        return Request(method, url.raw_path.decode(), content or b"", body)
-
     async def aclose(self) -> None:
         """There are no connections."""
 
-    async def send(self, request: Request, *, stream: bool) -> Response:
+    async def handle_async_request(self, request: Request) -> Response:
         if self._watch.process.ended_at is not None:
             await anyio.sleep_forever()  # it has been killed
         self._watch.sends(request)
