@@ -55,7 +55,10 @@ class Client:
         self, path: str, body: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
     ) -> Reply:
         """Send `body` as JSON; a `msgspec.Raw` in it goes out as the text it is."""
-        content = msgspec.json.encode(body or {})
+        try:
+            content = msgspec.json.encode(body or {})
+        except UnicodeEncodeError:
+            raise Failure(Exit.USAGE, "a word of the command line is not UTF-8 text") from None
         return self._ask("POST", path, content=content, headers=dict(headers or {}))
 
     def _ask(
@@ -142,7 +145,7 @@ def _read_key(file: Path) -> str:
 
 def quoted(name: str) -> str:
     """Return a name as a part of a path."""
-    return quote(name, safe="")
+    return quote(name, safe="", errors="surrogateescape")
 
 
 def _parse(url: str) -> httpx.URL:

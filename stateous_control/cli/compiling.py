@@ -30,7 +30,9 @@ def compile_(
 
     compiled = compile_file(read_bytes(file), name=file.name)
     graph = compiled.graph
-    if as_json and output != "-":
+    if graph is not None and output not in (None, "-"):
+        _write(Path(output), dump(graph.document))
+    if as_json and (output != "-" or graph is None):
         document(
             {
                 "ok": graph is not None,
@@ -47,9 +49,7 @@ def compile_(
         return Exit.BAD_FILE
     if output == "-":
         say(dump(graph.document).rstrip("\n"))
-    elif output is not None:
-        _write(Path(output), dump(graph.document))
-    if not as_json and output != "-":
+    elif not as_json:
         say(f"{clean(graph.workflow)}: {len(graph.main.states)} states, {graph.checksum}")
     return Exit.OK
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_exponential
 
@@ -19,6 +19,7 @@ OUTAGE_S_MAX: Final = 300.0
 PAGE: Final = 1_000
 
 Entry = Mapping[str, Any]
+Answer = TypeVar("Answer")
 
 
 def read_history(client: Client, name: str, *, after: int = 0) -> list[dict[str, Any]]:
@@ -42,13 +43,14 @@ def follow(
     seen: list[dict[str, Any]] = []
     while not any(entry["kind"] in ENDS for entry in seen):
         after = seen[-1]["seq"] if seen else 0
-        fresh = _through_outages(partial(read_history, client, name, after=after), is_first=not seen)
+        read = partial(read_history, client, name, after=after)
+        fresh = through_outages(read) if seen else read()
         for entry in fresh:
             show(entry)
         seen += fresh
         if not fresh:
             time.sleep(PAUSE_S)
-    token: dict[str, Any] = client.get(f"/tokens/{quoted(name)}").value
+    token: dict[str, Any] = through_outages(partial(client.get, f"/tokens/{quoted(name)}")).value
     return token, seen
 
 
@@ -57,7 +59,8 @@ def exit_of(token: Mapping[str, Any]) -> Exit:
     return Exit.OK if token.get("status") == "completed" else Exit.FAILED
 
 
-def _through_outages(ask: Callable[[], list[dict[str, Any]]], *, is_first: bool) -> list[dict[str, Any]]:
+def through_outages(ask: Callable[[], Answer]) -> Answer:
+    """Ask until there is an answer, for commands that wait anyway. Raises `Failure` (69) after `OUTAGE_S_MAX`."""
     patient = Retrying(
         retry=retry_if_exception(_is_outage),
         stop=stop_after_delay(OUTAGE_S_MAX),
@@ -65,7 +68,7 @@ def _through_outages(ask: Callable[[], list[dict[str, Any]]], *, is_first: bool)
         before_sleep=_tell_once,
         reraise=True,
     )
-    return ask() if is_first else patient(ask)
+    return patient(ask)
 
 
 def _is_outage(error: BaseException) -> bool:

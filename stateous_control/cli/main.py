@@ -5,11 +5,10 @@ Heavy imports are made by the commands themselves, so that ``--help`` and the cl
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from importlib import metadata
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -27,10 +26,11 @@ from stateous_control.cli import (
     tools,
 )
 from stateous_control.cli.exits import Exit, Failure
-from stateous_control.cli.screen import clean, document, remark, say
+from stateous_control.cli.screen import clean, leave_stdout, line, open_what_is_closed, remark, say
 
 # Typer's own words for a wrong command line, whichever copy of Click they come from.
 _UsageError: Any = typer.BadParameter.__mro__[1]
+INTERRUPTED: Final = Failure(Exit.INTERRUPTED, "interrupted")
 
 app = typer.Typer(
     name="stateous-control",
@@ -84,6 +84,7 @@ def root(
 
 def main() -> None:
     """Run the command of this process and end with its exit code."""
+    open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -93,31 +94,41 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run a command line; return its exit code. Says what went wrong, on stderr and with ``--json`` as a document."""
     try:
-        return _run(arguments)
-    except BrokenPipeError:
-        # Whoever read us has seen enough. The interpreter must not try to flush once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.PIPE_CLOSED
+        code = _run(arguments)
+        sys.stdout.flush()
+    except OSError as error:
+        leave_stdout()
+        if isinstance(error, BrokenPipeError):  # whoever read us has seen enough
+            return Exit.PIPE_CLOSED
+        remark(f"error: stdout cannot be written: {error.strerror}")
+        return Exit.NO_PLACE
+    return code
 
 
 def _run(arguments: Sequence[str]) -> int:
+    """Raises what stdout refused as the OSError that it is; everything else becomes an exit code."""
     try:
         result = app(list(arguments), standalone_mode=False)
-        sys.stdout.flush()
     except Failure as failure:
         return _fail(arguments, failure)
     except _UsageError as error:
         return _refuse(arguments, error)
     except (KeyboardInterrupt, typer.Abort):
-        return _fail(arguments, Failure(Exit.INTERRUPTED, "interrupted"))
-    except BrokenPipeError:
+        return _fail(arguments, INTERRUPTED)
+    except SystemExit as end:  # what Typer makes of a broken pipe
+        if isinstance(end.__context__, BrokenPipeError):
+            raise end.__context__ from None
         raise
     except Exception as error:
         # The outermost boundary: a mistake of ours is one sentence, unless somebody wants to see more.
+        if isinstance(error, OSError):
+            sys.stdout.flush()  # raises again what it raised
         if "--debug" in arguments:
             raise
         sentence = f"stateous-control made a mistake: {type(error).__name__}: {error} (--debug shows where)"
         return _fail(arguments, Failure(Exit.FAULT, sentence))
+    if result == Exit.INTERRUPTED:  # what Typer makes of Ctrl-C
+        return _fail(arguments, INTERRUPTED)
     return result if isinstance(result, int) else Exit.OK
 
 
@@ -129,8 +140,8 @@ def _refuse(arguments: Sequence[str], error: Any) -> int:
 
 
 def _fail(arguments: Sequence[str], failure: Failure) -> int:
-    for line in failure.sentence.splitlines():
-        remark(f"error: {clean(line)}")
+    for each in failure.sentence.splitlines():
+        remark(f"error: {clean(each)}")
     if "--json" in arguments:
-        document({"error": failure.sentence, "code": failure.code})
+        line({"error": failure.sentence, "code": failure.code})
     return failure.exit_code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -103,15 +104,18 @@ def answer(
 def watch(url: Url = URL_DEFAULT, key_file: KeyFile = None, as_json: AsJson = False) -> None:
     """Show open questions as they come, until Ctrl-C. With --json one document a line."""
     from stateous_control.cli.client import connected
+    from stateous_control.cli.following import through_outages
 
     seen: set[int] = set()
     with connected(url, key_file) as client:
+        found = _open(client)
         while True:
-            for question in reversed(_open(client)):
+            for question in reversed(found):
                 if question["question"] not in seen:
                     seen.add(question["question"])
                     _tell(question, as_json=as_json)
             time.sleep(LOOK_S)
+            found = through_outages(partial(_open, client))
 
 
 def _open(client: Client) -> list[dict[str, Any]]:

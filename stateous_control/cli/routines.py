@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -58,10 +59,13 @@ def wait(number: Number, url: Url = URL_DEFAULT, key_file: KeyFile = None, as_js
 
 
 def _ended(client: Client, task: int) -> Reply:
-    while True:
-        reply = client.get(f"/tasks/{task}", {"wait": _WAIT_S})
-        if reply.value["current_state"] in _FINAL:
-            return reply
+    """Wait for the end of a task. Who is away is told of at once; an outage after that is waited out."""
+    from stateous_control.cli.following import through_outages
+
+    reply = client.get(f"/tasks/{task}")
+    while reply.value["current_state"] not in _FINAL:
+        reply = through_outages(partial(client.get, f"/tasks/{task}", {"wait": _WAIT_S}))
+    return reply
 
 
 def _tell(reply: Reply, *, as_json: bool) -> None:

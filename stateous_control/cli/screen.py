@@ -40,6 +40,28 @@ def document(value: Any) -> None:
     print(value if isinstance(value, str) else msgspec.json.format(written(value)), flush=True)
 
 
+def line(value: Any) -> None:
+    """Print one JSON document in one line."""
+    print(written(value), flush=True)
+
+
+def open_what_is_closed() -> None:
+    """Let a standard stream that a shell closed (``>&-``) lead nowhere, and its descriptor be no file of ours."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+    # Without them a remark would be printed among the data.
+    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+
+
+def leave_stdout() -> None:
+    """Let stdout lead nowhere: it takes nothing, and the interpreter would try once more at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def is_colourful() -> bool:
     """Say whether stdout is a terminal that shows colours, and nobody asked for none."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -26,14 +26,9 @@ def check(
     as_json: options.Json = False,
 ) -> None:
     """Check stateous.yaml, contract.py and every routine file. Ends with 78 if any of them is not fit to run."""
-    try:
-        settings = config.load(folder_path, flags={"python": python}, environment=os.environ)
-        checksum = folder.checksum_of(settings.folder)
-        loaded = anyio.run(_load, settings)
-    except Fault as fault:
-        if as_json:
-            print(json.dumps({"ok": False, "checksum": None, "routines": [], "faults": [fault.sentence]}))
-        raise
+    settings = config.load(folder_path, flags={"python": python}, environment=os.environ)
+    checksum = folder.checksum_of(settings.folder)
+    loaded = anyio.run(_load, settings)
     routines = loaded.routines
     faults = [*loaded.faults, *(f"{where(file)}: {file.error}" for file in loaded.broken)]
     if not routines and not faults:

@@ -6,7 +6,6 @@ import json
 import os
 
 from stateous_supervisor.agent import config as settings
-from stateous_supervisor.agent.faults import Fault
 from stateous_supervisor.cli import options
 
 
@@ -16,12 +15,7 @@ def config(
     as_json: options.Json = False,
 ) -> None:
     """Show every key with its effective value and its origin: flag, environment, file and line, or default."""
-    try:
-        found = settings.load(folder_path, flags={"url": url}, environment=os.environ)
-    except Fault as fault:
-        if as_json:
-            print(json.dumps({"error": fault.sentence}))
-        raise
+    found = settings.load(folder_path, flags={"url": url}, environment=os.environ)
     shown = {
         name: (settings.masked(name, setting.value), setting.origin)
         for name, setting in found.settings.items()

@@ -7,6 +7,7 @@ Expected faults are one sentence on stderr and an exit code, never a traceback.
 from __future__ import annotations
 
 import importlib
+import json
 import keyword
 import os
 import sys
@@ -107,45 +108,57 @@ def main() -> None:
 
 
 def _open_what_is_closed() -> None:
-    """Keep the standard descriptors from being taken by a file of ours (BH-033)."""
+    """Keep the standard descriptors from being taken by a file of ours (BH-033); what a shell closed leads nowhere."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+    # Without them a sentence about a fault would be printed among the data.
+    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; return its exit code."""
     try:
         code = _run(arguments)
-        if sys.stdout is not None:  # it is where a shell closed it: `>&-`
-            sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read has seen enough; the interpreter must not flush once more at its end.
+        sys.stdout.flush()
+    except OSError as error:
+        # The interpreter must not flush once more at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return PIPE_CLOSED
+        if isinstance(error, BrokenPipeError):  # whoever read has seen enough
+            return PIPE_CLOSED
+        print(f"error: stdout cannot be written: {error.strerror}", file=sys.stderr)
+        return Exit.NO_STATE_FOLDER
     return code
 
 
 def _run(arguments: Sequence[str]) -> int:
+    """Raises what stdout refused as the OSError that it is; everything else becomes an exit code."""
     named = next((word for word in arguments if not word.startswith("-")), None)
     unfit = platforms.fault(sys.platform, named, is_inline="--inline" in arguments)
     if unfit is not None:
-        return _end(Exit.USAGE, unfit)
+        return _end(arguments, Exit.USAGE, unfit)
     try:
         result = build(named if named in COMMANDS else None)(list(arguments), PROGRAM, standalone_mode=False)
-    except BrokenPipeError:
-        raise
     except (KeyboardInterrupt, typer.Abort):
-        return _end(Exit.INTERRUPTED, "interrupted")
+        return _end(arguments, Exit.INTERRUPTED, "interrupted")
+    except SystemExit as end:  # what Typer makes of a broken pipe
+        if isinstance(end.__context__, BrokenPipeError):
+            raise end.__context__ from None
+        raise
     except Exception as error:  # the outermost boundary: whatever happened becomes a code and a sentence
+        if isinstance(error, OSError):
+            sys.stdout.flush()  # raises again what it raised
         if "--debug" in arguments:
             traceback.print_exc()
         if "NoArgs" in type(error).__name__:  # its message is the help text
             print(error, file=sys.stderr)
             return Exit.USAGE
-        return _end(*judge(error))
+        return _end(arguments, *judge(error))
+    if result == Exit.INTERRUPTED:  # what Typer makes of Ctrl-C
+        return _end(arguments, Exit.INTERRUPTED, "interrupted")
     return int(result) if isinstance(result, int) else Exit.DONE
 
 
@@ -166,8 +179,11 @@ def judge(error: Exception) -> tuple[Exit, str]:
     return Exit.OURS, f"a fault of ours: {type(error).__name__}: {error} ({more})"
 
 
-def _end(code: Exit, sentence: str) -> int:
+def _end(arguments: Sequence[str], code: Exit, sentence: str) -> int:
+    """Say what went wrong: on stderr, and with ``--json`` as the one document that there is then."""
     prefix = "" if sentence.startswith("Usage:") else "error: "  # without a command, the sentence is the help
     for line in sentence.splitlines():
         print(f"{prefix}{line}", file=sys.stderr)
+    if "--json" in arguments:
+        print(json.dumps({"error": sentence, "code": code.name.lower()}))
     return int(code)

@@ -22,11 +22,11 @@ def reload(
     If they are not good, nothing changes and it says why.
     """
     result = ask("reload", Reloaded, places(folder_path, state_dir), folder_path, within_s=LOADED_S)
-    if as_json:
-        print(msgspec.json.encode(result).decode())
     if result.error is not None:
         raise Fault(Exit.CONFIG, f"not reloaded, the agent goes on as it was: {result.error}")
-    if not as_json:
+    if as_json:
+        print(msgspec.json.encode(result).decode())
+    else:
         print(f"reloaded: host {result.host} serves {', '.join(result.states)}")
         if result.needs_restart:
             print(f"needs a restart: {', '.join(result.needs_restart)}")
