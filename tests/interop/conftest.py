@@ -8,29 +8,16 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from interpreters import interpreters, version_of
 
 VERSION = "0.2.2"
-NAMES = ("python3.14", "python3.13", "python3.12", "python3")
-
-
-def interpreters() -> list[str]:
-    """Interpreters that may do: the one that runs these tests, what the PATH has, and what pyenv keeps off the PATH."""
-    root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
-    kept = sorted(root.glob("versions/3.*/bin/python3"), key=_version, reverse=True)
-    return [sys.executable, *filter(None, map(shutil.which, NAMES)), *map(str, kept)]
-
-
-def _version(interpreter: Path) -> list[int]:
-    return [int(part) for part in interpreter.parts[-3].split(".") if part.isdecimal()]
 
 
 def is_new_enough(interpreter: str) -> bool:
-    asked = [interpreter, "-c", "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 12))"]
-    return subprocess.run(asked, capture_output=True, check=False).returncode == 0
+    return (version_of(interpreter) or (0, 0)) >= (3, 12)
 
 
 def cache() -> Path:
