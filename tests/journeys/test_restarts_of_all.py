@@ -30,7 +30,7 @@ LOG = """SELECT task_id, kind, at, data FROM task_log WHERE kind IN ('wait_begun
 @pytest.mark.prove
 @pytest.mark.timeout(900)
 def test_a_thousand_sleeps_run_out_while_everything_restarts(box: Path, tmp_path: Path) -> None:
-    """S2-26, S2-28, BH-045: sleeps of 20 to 40 s."""
+    """S2-02, S2-26, S2-28, BH-045: sleeps of 20 to 40 s."""
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     luck = random.Random(seed)

@@ -111,7 +111,7 @@ def test_lost_requests_and_answers_of_checkpoints_keep_one_value_each(
 def test_another_control_plane_on_a_copy_of_the_database_goes_on_alike(
     box: Path, postgres: str, migrated_template: str
 ) -> None:
-    """S1-53: what is parked for an answer and what is paused needs the rows and nothing else."""
+    """S1-53, S2-02: what is parked for an answer and what is paused needs the rows and nothing else."""
     body = BODY + '\nwrote(ctx, "answered", answer=ctx.ask("go", ttl="2h"))\n'
     with fresh(postgres, migrated_template) as database:
         with (

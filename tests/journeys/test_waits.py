@@ -252,7 +252,7 @@ return [bool(got), bool(got)]
 def test_an_abandoned_child_finishes_its_step_and_begins_no_other(
     box: Path, plane_url: str, plane: ControlPlaneClient
 ) -> None:
-    """S2-38, S2-40 … S2-42, S2-46 … S2-50: by a timeout of its parent, and by its parent's end."""
+    """S2-38, S2-40 … S2-42, S2-46, S2-47 … S2-50: by a timeout of its parent, and by its parent's end."""
     folder = flows.make(box, PARENT, more=SLOW)
     gate = box.parent / "gate"
     with AgentProgram(folder, plane_url):
