@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from faults import FaultProxy
 from programs import BIN, AgentProgram, ControlPlaneClient, Program, wait_for
 
 from journeys import folders
 
 pytestmark = pytest.mark.slow
+
+LEASE_S = 3.0
 
 
 def told(agent: Program, event: str) -> list[dict[str, Any]]:
@@ -115,6 +118,46 @@ def test_a_commit_that_hangs_does_not_keep_the_second_signal_waiting(
             agent.signal(signal.SIGTERM)
             assert agent.ended() == 1
             assert time.monotonic() - began_at < 9
+
+
+@contextlib.contextmanager
+def refusing(agent: AgentProgram, _state: Path) -> Iterator[None]:
+    most = resource.prlimit(agent.child.pid, resource.RLIMIT_FSIZE)[1]
+    resource.prlimit(agent.child.pid, resource.RLIMIT_FSIZE, (0, most))
+    yield
+    resource.prlimit(agent.child.pid, resource.RLIMIT_FSIZE, (most, most))
+
+
+@contextlib.contextmanager
+def hanging(_agent: AgentProgram, state: Path) -> Iterator[None]:
+    with contextlib.closing(sqlite3.connect(state / "outbox.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+
+
+@pytest.mark.parametrize("disk", [refusing, hanging])
+def test_heartbeats_keep_their_time_while_the_disk_does_not_take_what_is_written(
+    box: Path, plane_url: str, plane: ControlPlaneClient, disk: Callable[..., Any]
+) -> None:
+    """A-28: for twice a lease, while an outcome cannot be kept; what is held stays held."""
+    name, state = disk.__name__, box.parent / "state"
+    with (
+        FaultProxy(plane_url) as proxy,
+        AgentProgram(folders.make(box, proxy.url), proxy.url, "--state-dir", state) as agent,
+    ):
+        for token in ("held", "ended"):
+            plane.start(f"{token}-{name}", gate=str(box / token))
+            wait_for(lambda t=token: folders.phases(box, f"{t}-{name}"), within_s=40, what=token)
+        with disk(agent, state):
+            (box / "ended").touch()
+            wait_for(lambda: (1, "end") in folders.phases(box, f"ended-{name}"), within_s=40, what="its end")
+            before = proxy.times_heard("POST /tasks/heartbeat")
+            time.sleep(2 * LEASE_S)
+            beats = proxy.times_heard("POST /tasks/heartbeat") - before
+        (box / "held").touch()
+        plane.until(f"held-{name}", status="completed", within_s=40)
+    assert beats >= 4  # of six
+    assert not {"task_failed", "task_retrying"} & set(plane.kinds(f"held-{name}"))
 
 
 @pytest.fixture
