@@ -173,12 +173,10 @@ def _steer(
     more: Mapping[str, object] | None = None,
 ) -> None:
     from stateous_control.cli.client import connected
+    from stateous_control.cli.steering import steer
 
     with connected(url, key_file) as client:
-        if generation is None:
-            generation = client.get(f"/tasks/{number}").value["generation"]
-        body = {"expected_generation": generation, "actor": actor(), **(more or {})}
-        reply = client.post(f"/tasks/{number}/{verb}", body)
+        reply = steer(client, number, verb, generation, {"actor": actor(), **(more or {})})
     if as_json:
         document(reply.text)
         return

@@ -147,7 +147,7 @@ def resume(task_id: int, generation: int, actor: str) -> Operation[TaskView]:
     return _steer(task_id, rule)
 
 
-def cancel(task_id: int, generation: int) -> Operation[TaskView]:
+def cancel(task_id: int, generation: int, actor: str) -> Operation[TaskView]:
     """Cancel a task, and with it its token, which has no other."""
 
     def rule(book: Book, task: Task) -> None:
@@ -156,7 +156,7 @@ def cancel(task_id: int, generation: int) -> Operation[TaskView]:
         token = book.tokens[task.token_id]
         if task.parent_id is None:
             steering.check_steerable(token, "cancelled")
-        cancel_tasks(book, token, (task,), "user")
+        cancel_tasks(book, token, (task,), "user", by=actor)
         if task.parent_id is None:
             steering.cancel(book, token)
 

@@ -166,9 +166,9 @@ class Supervision:
         """End the pause of a task, or withdraw the request."""
         return await self._run(supervising.resume(task, generation, self._actor(actor)))
 
-    async def cancel(self, task: int, generation: int) -> TaskView:
+    async def cancel(self, task: int, generation: int, actor: str | None = None) -> TaskView:
         """End a task for good, with its token."""
-        return await self._run(supervising.cancel(task, generation))
+        return await self._run(supervising.cancel(task, generation, self._actor(actor)))
 
     async def retry(
         self, task: int, generation: int, *, token: str | None, is_copying: bool, actor: str | None

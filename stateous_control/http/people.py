@@ -76,7 +76,7 @@ async def resume(plane: ControlPlane, call: Call) -> Answer:
 
 async def cancel(plane: ControlPlane, call: Call) -> Answer:
     body = await call.fields()
-    return answer(await plane.supervision.cancel(call.task, _generation(body)))
+    return answer(await plane.supervision.cancel(call.task, _generation(body), actor_of(body)))
 
 
 async def retry(plane: ControlPlane, call: Call) -> Answer:

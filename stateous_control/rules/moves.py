@@ -263,10 +263,16 @@ def _join(book: Book, child: Token) -> None:
         raise_own_event(book, parent, JOINED, payload)
 
 
-def cancel_tasks(book: Book, token: Token, tasks: Iterable[Task], cause: str) -> None:
-    """Cancel tasks whose token needs them no more; `cause` says why, for whoever still works on them."""
+def cancel_tasks(
+    book: Book, token: Token, tasks: Iterable[Task], cause: str, *, by: str | None = None
+) -> None:
+    """Cancel tasks whose token needs them no more; `cause` says why, for whoever still works on them.
+
+    `by` is the person who did it to the task itself.
+    """
+    data = {} if by is None else {"by": by}
     for task in tasks:
-        change(task, Move.TOKEN_LEFT, reason=f"cancelled:{cause}")
+        change(task, Move.TOKEN_LEFT, reason=f"cancelled:{cause}", **data)
         book.log(token, "task_cancelled", task=task.id)
 
 
