@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from control.engine import supervised
 from control.engine.planes import ask, graph, held_by_another, plane, sql
 from msgspec import Raw
 from stateous_contract.codes import Code, Refused
@@ -148,6 +149,37 @@ async def test_children_that_end_at_the_same_time_join_once(database: str, stopp
     assert [tuple(row) for row in states] == [("T", "printing", ROUNDS), ("U", "proofs", ROUNDS)]
     assert await unfit(database) == []
     assert stopped == []
+
+
+@pytest.mark.parametrize("rounds", [5, pytest.param(100, marks=pytest.mark.prove)])
+async def test_children_whose_questions_are_answered_10_ms_apart_both_go_on(
+    database: str, rounds: int
+) -> None:
+    """BH-043 (a): once all is answered nothing stays parked, each has its own answer, and the family joins once."""
+    children = ("spelling/check", "layout/check")
+    async with press(database) as one, press(database) as two:
+
+        async def later(plane: ControlPlane, question: int, told: str, delay_s: float) -> None:
+            await asyncio.sleep(delay_s)
+            await supervised.answer(plane, question, told)
+
+        for number in range(rounds):
+            await start(one, f"T-{number}")
+            grants = await hold(one, *children)
+            asked = [await supervised.ask(one, each.task) for each in grants]
+            await asyncio.gather(
+                later(one, asked[0].question, "first", 0), later(two, asked[1].question, "second", 0.01)
+            )
+            again = await hold(two, *children)
+            assert {each.task for each in again} == {each.task for each in grants}
+            answers = [(await one.supervision.question(each.question)).answer for each in asked]
+            assert answers == [Raw(b'"first"'), Raw(b'"second"')]
+            await asyncio.gather(*(one.report(each.task, event(each)) for each in again))
+            (accept,) = await hold(one, "spelling/accept")
+            await one.report(accept.task, event(accept, "noted", None))
+            assert (await one.token(f"T-{number}")).state == "printing"
+    assert await sql(database, "SELECT id FROM tasks WHERE current_state = 'parked'") == []
+    assert await unfit(database) == []
 
 
 async def test_of_two_children_that_race_the_first_joins_and_the_other_is_told(database: str) -> None:
