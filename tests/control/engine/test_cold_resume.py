@@ -10,12 +10,16 @@ from control.databases import fresh
 from control.engine.planes import ask as claim_of
 from control.engine.planes import plane, sql
 from control.engine.supervised import (
+    HOLDER,
     answer,
     ask,
+    await_signal,
     check_whole,
     claim,
     log_of,
     park,
+    send,
+    sleep,
     start_and_claim,
     steer,
     store,
@@ -113,14 +117,18 @@ async def _park(url: str) -> None:
 
 
 async def test_every_park_kind_goes_on_in_a_fresh_control_plane(database: str) -> None:
-    """S1-53: question, pause, a token's pause and a wait for an event."""
+    """S1-53: question, pause, a token's pause, a sleep, a signal and a wait for an event."""
     async with plane(database) as one:
-        grants = {name: await start_and_claim(one, name) for name in ("asked", "paused", "stopped")}
+        names = ("asked", "paused", "stopped", "sleeps", "signalled", "waits")
+        grants = {name: await start_and_claim(one, name) for name in names}
         asked = await ask(one, grants["asked"].task)
         await steer(one, "pause", grants["paused"].task)
         assert (await park(one, grants["paused"].task)).status == "parked"
         await one.pause("stopped")
         assert (await park(one, grants["stopped"].task)).status == "parked"
+        await sleep(one, grants["sleeps"].task, 0.01)
+        await await_signal(one, grants["signalled"].task)
+        await one.report(grants["waits"].task, Report(kind="waiting", attempt=1, **HOLDER))
     async with plane(database) as two:
         reasons = [
             view.watchdog_stop_reason
@@ -128,9 +136,21 @@ async def test_every_park_kind_goes_on_in_a_fresh_control_plane(database: str) -
                 await two.supervision.tasks(TaskFilter(current_state="parked"), limit=9, cursor=None)
             ).entries
         ]
-        assert sorted(reasons) == ["awaiting_user_answer:go", "user_paused", "user_paused"]
+        assert sorted(reason.split("#")[0] for reason in reasons if reason) == [
+            "awaiting_event:coding", "awaiting_signal:go", "awaiting_user_answer:go", "sleeping:nap",
+            "user_paused", "user_paused",
+        ]  # fmt: skip
         await answer(two, asked.question)
         await steer(two, "resume", grants["paused"].task)
         await two.resume("stopped")
-        assert len(await two.claim(claim_of("coding", max=9))) == 3
+        await send(two, grants["signalled"].task)
+        await two.fire("waits", "stopped", None)
+        assert (await two.token("waits")).state == "waiting"
+        async with asyncio.timeout(20):
+            went_on = await two.claim(claim_of("coding", max=9))
+            while len(went_on) < 5:
+                await asyncio.sleep(0.01)
+                await two._sweep.sweep()
+                went_on += await two.claim(claim_of("coding", max=9))
+        assert {each.task for each in went_on} == {grants[name].task for name in names if name != "waits"}
     await check_whole(database)
