@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 from control.cli.conftest import COMMAND, WORKFLOW, environment, launched, serving, stateous
+from control.databases import run_sql
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +142,25 @@ def test_no_migrate_refuses_an_old_schema(empty_database: str) -> None:
     )
     assert done.returncode == 76
     assert "run 'stateous-control migrate' first" in done.stderr
+
+
+def test_a_user_without_rights_to_the_schema_is_told_and_may_serve_a_whole_one(
+    empty_database: str, database: str
+) -> None:
+    """BH-050: one sentence and 76, from `migrate` and from `serve`; reading and writing rows is enough for the rest."""
+    run_sql(database, "CREATE ROLE clerk LOGIN", "GRANT ALL ON ALL TABLES IN SCHEMA public TO clerk")
+    run_sql(database, "GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO clerk")
+    try:
+        for command in (["migrate"], ["serve", str(WORKFLOW), "--listen", "127.0.0.1:0"]):
+            ended = stateous(*command, "--database", f"{empty_database}&user=clerk")
+            assert ended.returncode == 76
+            assert "the database's user may not bring the schema up to date" in ended.stderr
+            assert "Traceback" not in ended.stderr
+        with serving(str(WORKFLOW), "--no-migrate", "--database", f"{database}&user=clerk") as (_, url):
+            body = {"token": "T", "context": {"path": "plain"}}
+            assert httpx.post(f"{url}/tokens", json=body, trust_env=False).status_code == 201
+    finally:
+        run_sql(database, "DROP OWNED BY clerk", "DROP ROLE clerk")
 
 
 def test_migrate_says_what_it_applied_and_that_once(empty_database: str) -> None:
