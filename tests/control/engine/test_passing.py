@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -82,3 +83,16 @@ async def test_a_pause_is_told_with_the_next_step(database: str) -> None:
         await one.supervision.pause(1, shown.generation, None)
         results = (await one.messages(TaskMessages(**HOLDER, messages=[said("s", 1)]))).results
     assert (results[0].status, results[0].pause) == (200, True)
+
+
+async def test_steps_write_to_no_index_of_their_task(database: str) -> None:
+    """The thousandth step costs what the first one did: the updates of the task's row are HOT (ADR 16)."""
+    async with plane(database) as one:
+        await start_and_claim(one)
+        for number in range(200):
+            assert await tell(one, said(f"s{number}", 1)) == [(200, None)]
+    counted = "SELECT n_tup_upd, n_tup_upd - n_tup_hot_upd AS colder FROM pg_stat_user_tables WHERE relname = 'tasks'"
+    async with asyncio.timeout(15):  # a connection tells its counts when it ends
+        while (counts := (await sql(database, counted))[0])["n_tup_upd"] < 200:
+            await asyncio.sleep(0.05)
+    assert counts["colder"] < counts["n_tup_upd"] / 4  # some, where a page is full and somebody still looks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from typing import Any
 
@@ -11,7 +12,7 @@ from msgspec import Raw
 from stateous_contract.messages import PassedStep
 from supervisor.sdk.planes import BOTH, Plane, attempt, both
 
-from stateous_supervisor import AsyncContext, AttemptLost
+from stateous_supervisor import AsyncContext, AttemptLost, Context
 
 VALUES = [None, False, 0, "", [], {"ü": [1, {"x": None}]}, 2**70, 1.5, "😀"]
 
@@ -50,6 +51,21 @@ def test_the_value_that_stands_comes_back_whoever_made_it_s2_30(is_async: bool) 
         got = attempt(plane, lambda ctx: ctx.step("a", lambda: "second"), checkpoints=[])
 
     assert got == "first"
+
+
+def test_the_thousandth_step_says_no_more_than_the_hundredth() -> None:
+    """Nothing of what was passed goes along with a step; only a park tells it."""
+    plane = Plane()
+
+    def plain(ctx: Context[Any]) -> None:
+        for number in range(1_000):
+            ctx.step(f"s{number:03}", lambda: 1)
+
+    attempt(plane, plain)
+
+    sizes = {len(json.dumps(said)) for _, said in plane.heard}
+    assert len(plane.heard) == 1_000
+    assert len(sizes) == 1
 
 
 def test_a_step_takes_any_kind_of_function_s2_12() -> None:
