@@ -20,6 +20,7 @@ from stateous_contract.messages import Grant
 
 from stateous_supervisor.host.failures import clean, describe, type_name
 from stateous_supervisor.host.folder import Folder, look_at
+from stateous_supervisor.host.overwritten import overwritten
 from stateous_supervisor.link.frames import BrokenFile, Loaded, RoutineFacts, work_of
 from stateous_supervisor.sdk.marks import Mark, RoutineRef, context_model, is_state, mark_of
 
@@ -182,6 +183,7 @@ def _line_in(path: str, error: BaseException) -> int | None:
 def _collect(folder: Folder, modules: list[ModuleType], found: Found) -> None:
     known = _known_states(modules)
     seen: set[int] = set()
+    begins: set[tuple[str, int]] = set()
     for module in modules:
         for name, thing in list(vars(module).items()):
             mark = mark_of(thing)
@@ -189,10 +191,25 @@ def _collect(folder: Folder, modules: list[ModuleType], found: Found) -> None:
                 continue
             seen.add(id(thing))
             routine = _routine(folder, module, name, thing, mark)
+            begins.add((routine.file, routine.line))
             found.faults += _faults(routine, known)
             earlier = found.routines.setdefault((routine.state, routine.version), routine)
             if earlier is not routine:
                 found.faults.append(_twice(earlier, routine))
+    for module in modules:
+        found.faults += _replaced(folder, module, begins)
+
+
+def _replaced(folder: Folder, module: ModuleType, begins: set[tuple[str, int]]) -> Iterator[str]:
+    """Routines of a file that a later one of the same name replaced, unless they were kept under another name."""
+    path = Path(str(module.__file__))
+    file = _shown(folder, str(path))
+    for lost in overwritten(path.read_bytes()):
+        if (file, lost.line) not in begins:
+            yield (
+                f"{file}:{lost.line} ({lost.name}) is replaced by {file}:{lost.by} ({lost.name}), so it would never "
+                "run; each routine must have a name of its own"
+            )
 
 
 def _twice(earlier: Routine, routine: Routine) -> str:

@@ -188,6 +188,26 @@ def test_two_routines_in_one_file_are_refused_even_under_one_name(tmp_path: Path
     assert "has two routines" in fault
 
 
+@pytest.mark.parametrize(
+    "second", [GOOD, GOOD.replace("states.coding", "states.testing").replace("coded", "passed")]
+)
+def test_a_routine_that_another_of_its_name_replaces_is_refused_with_both_places(
+    tmp_path: Path, second: str
+) -> None:
+    """BH-029: importing the file leaves only the second, whatever it is the routine of."""
+    (fault,) = faults(tmp_path, a=GOOD + second)
+    first = len(HEAD.splitlines()) + 1
+    assert fault == (
+        f"a.py:{first} (coding) is replaced by a.py:{first + 3} (coding), so it would never run; "
+        "each routine must have a name of its own"
+    )
+
+
+def test_one_name_in_two_branches_is_one_routine(tmp_path: Path) -> None:
+    body = GOOD.replace("\n", "\n    ")
+    assert faults(tmp_path, a=f"if True:\n    {body}\nelse:\n    {body}\n") == []
+
+
 def test_a_routine_that_another_file_imports_counts_once(tmp_path: Path) -> None:
     assert faults(tmp_path, a=GOOD, b="from a import coding\nagain = coding\n") == []
 
