@@ -127,3 +127,13 @@ def test_nothing_tells_where_it_was_made() -> None:
 )
 def test_package_data_is_there(name: str) -> None:
     assert (ROOT / name).is_file()
+
+
+def test_each_decision_has_a_number_of_its_own_that_its_title_repeats() -> None:
+    titles = {PurePosixPath(p).stem: s.splitlines()[0] for p, s in tree().items() if p.startswith("adr/")}
+
+    numbers = sorted(int(name[:4]) for name in titles)
+    strayed = [name for name, title in titles.items() if not title.startswith(f"# {int(name[:4])}: ")]
+
+    assert numbers == list(range(1, len(titles) + 1))
+    assert not strayed, told(strayed)
