@@ -58,10 +58,14 @@ class Server:
         assert self._postgres.pid is not None
         os.kill(self._postgres.pid, signal.SIGQUIT)
 
-    async def come_back(self, *, after_s: float = AWAY_S) -> None:
-        """Start again once the old one has ended, `after_s` later."""
+    async def gone(self) -> None:
+        """Wait until it has ended."""
         while self._postgres.pid is not None:
             await asyncio.sleep(0.01)
+
+    async def come_back(self, *, after_s: float = AWAY_S) -> None:
+        """Start again once the old one has ended, `after_s` later."""
+        await self.gone()
         await asyncio.sleep(after_s)
         assert self._postgres.revive()
 
@@ -102,6 +106,7 @@ async def test_what_a_sweep_was_at_when_the_database_ended_is_done_by_a_later_pa
         await whole(session, opened)
         if not back:
             server.end()
+            await server.gone()  # or the commit may overtake the end
             back.append(asyncio.create_task(server.come_back()))
 
     async with plane(server.url, heartbeat_s=0.2) as one:
