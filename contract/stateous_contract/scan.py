@@ -11,7 +11,7 @@ import itertools
 import json
 import re
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Raw
@@ -93,21 +93,6 @@ def is_finite(text: bytes | Raw) -> bool:
     return True
 
 
-def check_text(text: str) -> None:
-    """Check that a string can be stored: no NUL, no lone surrogate.
-
-    Raises:
-        Malformed: it cannot.
-    """
-    if "\0" in text:
-        raise Malformed("the text has a NUL character, which cannot be stored")
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise Malformed("the text has a lone surrogate, which is no character") from None
-
-
 def _to_utf8(body: bytes) -> bytes:
     encoding = json.detect_encoding(body)
     try:
@@ -149,17 +134,3 @@ def _check_numbers(text: bytes) -> bool:
 def _plain(error: Exception) -> str:
     said = str(error).removeprefix("JSON is malformed: ")
     return "it is nested too deeply" if isinstance(error, RecursionError) else said[0].lower() + said[1:]
-
-
-def compact(value: Any) -> bytes:
-    """Write a Python value as compact JSON text, as the wire takes it.
-
-    Raises:
-        Malformed: it is not JSON: NaN, infinity, NUL, a lone surrogate, too deep, a type that JSON lacks.
-    """
-    try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise Malformed(str(error)) from None
-    read(text)
-    return text

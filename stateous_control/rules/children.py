@@ -23,7 +23,6 @@ from stateous_control.graph.schema import check_context, with_defaults
 from stateous_control.rules.book import Book, Token
 
 _TOKEN: Final = re.compile(TOKEN_PATTERN, re.ASCII)
-_NO_VISITS: Final[Mapping[str, int]] = {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,9 +57,3 @@ class Ended(Frame, tag="ended"):
     cpu_s: float
     peak_bytes: int
     is_out_of_memory: bool = False
-
-
-ToNursery = Hatch
-ToKeeper = End
-FromNursery = Ready
-FromKeeper = Started | Ended

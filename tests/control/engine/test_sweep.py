@@ -331,7 +331,7 @@ async def test_what_is_remembered_for_a_while_is_forgotten(database: str) -> Non
         await one.claim(ask("coding", request="old"))
         await sql(database, "UPDATE claim_requests SET claimed_at = now() - interval '2 hours'")
         await one.claim(ask("coding", request="new"))
-        one._sweep._pruned_at = float("-inf")
+        one._sweep.chores._done_at.clear()
         await one._sweep.sweep()
     assert [row["request"] for row in await sql(database, "SELECT request FROM claim_requests")] == ["new"]
 
