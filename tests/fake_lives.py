@@ -263,6 +263,17 @@ class Lives:
         else:
             self.own(token, "error", error)
 
+    def release(self, task: Task, reason: str) -> None:
+        kind = reason.partition(":")[0]
+        if kind in ("host_died", "agent_died"):
+            task.releases += 1
+            task.is_suspect = kind == "host_died"
+            if task.releases > limits.RELEASES_MAX:
+                self.fail(task, reason, delay_s=0.0)
+                return
+        task.status, task.ready_at, task.cause = "queued", self.clock(), "lease_ended"
+        self.log(task.token, "task_released", task=task.id, attempt=task.attempt, reason=reason)
+
     def hold(self, token: Token, event: str, payload: Any, *, task: Task | None = None, outcome: Json | None = None,
              error: str | None = None) -> None:  # fmt: skip
         token.arrivals += 1

@@ -76,7 +76,7 @@ class Reports(Requests):
             self.fail(task, outcome["error"], delay_s=self.retry_delay_s)
             return
         if kind == "released":
-            self._release(task, outcome["reason"])
+            self.release(task, outcome["reason"])
             return
         merged = token.context | (outcome.get("context") or {})
         fault = self.graph.fault(self.graph.document["context"], merged)
@@ -117,19 +117,9 @@ class Reports(Requests):
         fault = self.graph.payload_fault(event, schedule.get("payload"))
         checked(fault is None, Code.INVALID_PAYLOAD, str(fault))
 
-    def _release(self, task: Task, reason: str) -> None:
-        kind = reason.partition(":")[0]
-        if kind in ("host_died", "agent_died"):
-            task.releases += 1
-            task.is_suspect = kind == "host_died"
-            if task.releases > limits.RELEASES_MAX:
-                self.fail(task, reason, delay_s=0.0)
-                return
-        task.status, task.ready_at, task.cause = "queued", self.clock(), "lease_ended"
-        self.log(task.token, "task_released", task=task.id, attempt=task.attempt, reason=reason)
-
     def _messages(self, body: Json) -> Json:
-        holder, messages = self._holder(body), body.get("messages")
+        holder = self._holder(body)
+        messages: Any = body.get("messages")
         checked(holder[1] is not None, Code.INVALID_ARGUMENT, "'instance' is missing")
         is_list = isinstance(messages, list) and all(
             isinstance(m, dict) and is_whole(m.get("task")) for m in messages

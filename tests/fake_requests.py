@@ -91,7 +91,8 @@ class Requests(Lives):
         return self.tokens[name]
 
     def _start(self, body: Json) -> Any:
-        name, context = body.get("token"), body.get("context")
+        name: Any = body.get("token")
+        context = body.get("context")
         is_name = isinstance(name, str) and re.fullmatch(limits.TOKEN_PATTERN, name)
         checked(is_name, Code.INVALID_TOKEN_ID, f"{name!r} is not a token id")
         checked(context is None or isinstance(context, dict), Code.INVALID_CONTEXT, "a context is an object")
@@ -218,7 +219,7 @@ class Requests(Lives):
             del self._waiting[place]
         if place in self._withdrawn:  # it went away between what it got and its being remembered
             for task in granted:
-                self._release(task, "not_started")
+                self.release(task, "not_started")
             granted = []
         if request is not None and (granted or not leaves.is_set()):
             remembered = self._remembered.setdefault(holder, {})
@@ -229,7 +230,8 @@ class Requests(Lives):
         return (204, None) if not grants else (200, {"tasks": grants} if body.get("max") else grants[0])
 
     def _claim_checked(self, body: Json) -> tuple[str, str | None]:
-        holder, states, request = self._holder(body), body.get("states"), body.get("request")
+        holder, request = self._holder(body), body.get("request")
+        states: Any = body.get("states")
         checked(isinstance(states, list), Code.INVALID_BODY, "'states' is a list of state names")
         names = [s for s in states if isinstance(s, str) and 1 <= len(s) <= limits.STATE_CHARS_MAX]
         checked(len(names) == len(states), Code.INVALID_BODY, "a state's name has 1 to 129 characters")
@@ -246,7 +248,7 @@ class Requests(Lives):
 
     def _withdraw(self, holder: tuple[str, str | None], request: str | None) -> None:
         for task in self._repeated(holder, request):
-            self._release(task, "not_started")
+            self.release(task, "not_started")
 
     def _repeated(self, holder: tuple[str, str | None], request: str | None) -> list[Task]:
         """Return what this request id brought and is still held, with its lease renewed."""
@@ -306,7 +308,7 @@ class Requests(Lives):
     def _grant(self, task: Task) -> Json:
         token = task.token
         memory = {key: value for (state, key), value in token.memory.items() if state == task.state}
-        told = {
+        told: Json = {
             "task": task.id,
             "token": token.name,
             "state": task.state,
@@ -320,7 +322,8 @@ class Requests(Lives):
         return told
 
     def _heartbeat(self, body: Json) -> Json:
-        holder, numbers, attempts = self._holder(body), body.get("tasks"), body.get("attempts") or {}
+        holder, attempts = self._holder(body), body.get("attempts") or {}
+        numbers: Any = body.get("tasks")
         is_list = isinstance(numbers, list) and all(is_whole(n) for n in numbers)
         checked(is_list, Code.INVALID_BODY, "'tasks' is a list of task ids")
         checked(len(numbers) <= limits.HEARTBEAT_MAX, Code.INVALID_ARGUMENT, "'tasks' has at most 1000 ids")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import ssl
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from signal import SIGKILL, Signals
 from types import TracebackType
 from typing import Any, Self
 
@@ -86,7 +86,7 @@ class Program:
 
         return str(wait_for(found, within_s=within_s, what=f"line {beginning!r} in: {self.told}"))
 
-    def signal(self, number: signal.Signals) -> None:
+    def signal(self, number: Signals) -> None:
         self.child.send_signal(number)
 
     def ended(self, *, within_s: float = ENDS_S) -> int:
@@ -98,11 +98,11 @@ class Program:
 
     def kill(self) -> None:
         """Kill the whole group at once, as a power cut would."""
-        self._end_group(signal.SIGKILL)
+        self._end_group(SIGKILL)
         self.child.wait(ENDS_S)
         self._reader.join(ENDS_S)
 
-    def _end_group(self, number: signal.Signals) -> None:
+    def _end_group(self, number: Signals) -> None:
         try:
             os.killpg(self.child.pid, number)
         except ProcessLookupError:

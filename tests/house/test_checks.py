@@ -20,7 +20,7 @@ def test_a_broken_wall_is_seen(tmp_path: Path) -> None:
         "[importlinter:contract:1]\nname = apart\ntype = independence\nmodules =\n  upper\n  lower\n"
     )
 
-    lint = [Path(sys.executable).with_name("lint-imports"), "--no-cache"]
+    lint = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
     done = subprocess.run(
         lint, cwd=tmp_path, capture_output=True, text=True, check=False, env={"PYTHONPATH": "."}
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ ROUTINES = [
 
 
 @pytest.fixture
-def contract(monkeypatch: pytest.MonkeyPatch) -> None:
+def contract(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The contract of the sdlc example, as its folder's routines import it."""
     monkeypatch.syspath_prepend(str(ROOT / "examples" / "sdlc"))
     monkeypatch.delitem(sys.modules, "contract", raising=False)
@@ -105,7 +106,8 @@ def test_the_configuration_of_the_page_is_read() -> None:
     text = (DOCS / "how-to" / "run-the-agent.md").read_text("utf-8")
     block = re.findall(r"^```yaml\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)[0]
 
-    assert {*read(block).value} == {"url", "tasks", "drain_timeout", "token_file"}
+    keys: Any = read(block).value
+    assert {*keys} == {"url", "tasks", "drain_timeout", "token_file"}
 
 
 def test_the_page_says_of_each_key_whether_a_reload_or_a_restart_changes_it_a_45() -> None:

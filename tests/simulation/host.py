@@ -81,12 +81,12 @@ class ModelHost:
         self.generation = generation
         self.pid = 0
         self.python = "3.x"
-        self.routines = [
+        self.routines: Sequence[frames.RoutineFacts] = [
             frames.RoutineFacts(state=state, file="a.py", line=1, name=state, is_async=True)
             for state in NAMES
         ]
-        self.broken: list[frames.BrokenFile] = []
-        self.faults: list[str] = []
+        self.broken: Sequence[frames.BrokenFile] = []
+        self.faults: Sequence[str] = []
         self.is_stalled = False
         self.has_pulse = False
         self.blocked_until = -math.inf

@@ -25,8 +25,8 @@ def a_new_id_for_each_try(supervisor: Supervisor, _: ModelHosts) -> None:
     """A claim without an answer is sent again under another id (A-11)."""
     pause = supervisor._claims._pause
 
-    async def forgetting(lane: Any, error: Any) -> None:
-        await pause(lane, error)
+    async def forgetting(lane: Any, error: Any, identity: Any = None) -> None:
+        await pause(lane, error, identity)
         lane.request = None
 
     supervisor._claims._pause = forgetting  # type: ignore[method-assign]

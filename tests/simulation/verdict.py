@@ -42,13 +42,15 @@ def judge(plane: Model, history: History, boxes: Iterable[Any]) -> None:
     """Note every rule that the finished life breaks."""
     for token in plane.tokens.values():
         _judge_token(token, history)
-    for key, said in history.accepted.items():
-        _judge_attempt(key, said, history)
-    for key, said in history.confirmed:
-        if said not in history.accepted[key]:
-            history.blame("INV-4", f"{said} was confirmed and is not accepted: {history.accepted[key]}", key)
-    for key, said in history.on_disk.items():
-        _judge_kept(plane, key, said, history)
+    for key, accepted in history.accepted.items():
+        _judge_attempt(key, accepted, history)
+    for key, confirmed in history.confirmed:
+        if confirmed not in history.accepted[key]:
+            history.blame(
+                "INV-4", f"{confirmed} was confirmed and is not accepted: {history.accepted[key]}", key
+            )
+    for key, kept in history.on_disk.items():
+        _judge_kept(plane, key, kept, history)
     for box in boxes:
         _judge_box(box, history, may_keep=0 if plane.features else 1)
 
