@@ -57,7 +57,7 @@ _WORDS: Final[dict[str, Callable[[Data], str]]] = {
     "task_expired": lambda data: f"task {data['task']} expired{_because(data)}",
     "question_asked": lambda data: f"question {data['question']} asked: {data['question_key']}",
     "question_answered": lambda data: f"question {data['question']} answered by {data['by']}",
-    "timer_set": lambda data: f"timer set: {data['event']} at {_time(data['due_at'])}",
+    "timer_set": lambda data: f"timer set: {data['event']} at {_due(data)}",
     "timer_fired": lambda data: f"timer fired: {data['event']}",
     "context_changed": lambda data: f"context changed: {', '.join(data['keys'])}",
     "note": lambda data: f"note: {data['text']}",
@@ -80,7 +80,7 @@ def told(entry: Mapping[str, Any]) -> str:
     """Return one entry as a line, coloured where stdout shows colours."""
     kind, data = str(entry.get("kind")), entry.get("data") or {}
     try:
-        words = _WORDS[kind](data)
+        words = _WORDS[kind]({"at": entry.get("at"), **data})
     except (KeyError, TypeError):
         words = f"{kind} {written(data)}"
     place = f"{_time(str(entry.get('at', '')))}  #{entry.get('seq')}"
@@ -99,3 +99,10 @@ def _state(name: str) -> str:
 def _time(stamp: str) -> str:
     """Return the time of day in a timestamp; the wire's are UTC."""
     return clean(stamp)[11:19] or "?"
+
+
+def _due(timer: Mapping[str, Any]) -> str:
+    """Return when a timer is due, with the day where it is not the day on which the timer was set."""
+    due_at = timer["due_at"]
+    same_day = due_at[:10] == str(timer["at"])[:10]
+    return _time(due_at) if same_day else f"{clean(due_at)[:10]} {_time(due_at)}"

@@ -1,4 +1,4 @@
-"""docs/tutorial/first-task.md, done as it is written: its files are written, its commands typed, its output compared."""
+"""The tutorial and the README's "By hand", done as they are written: files written, commands typed, output compared."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 from programs import Program
 
-PAGE = Path(__file__).parents[2] / "docs" / "tutorial" / "first-task.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "tutorial" / "first-task.md"
 BIN = Path(sys.executable).parent
 INSTALLING = ("python3 -m venv", ". venv/", "pip install")
 
@@ -36,7 +37,9 @@ def steps(block: str) -> Iterator[tuple[str, list[str]]]:
 
 def plain(line: str) -> str:
     """Take out of a line what is another one each time: the time, and the box's name."""
-    return re.sub(r"claimed by \S+,", "claimed by BOX,", re.sub(r"\d\d:\d\d:\d\d", "TIME", line))
+    return re.sub(
+        r"claimed by \S+,", "claimed by BOX,", re.sub(r"(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d", "TIME", line)
+    )
 
 
 class Reader:
@@ -67,14 +70,14 @@ class Reader:
         if command.startswith(INSTALLING):
             return
         if command.startswith("kill %"):
-            job = self.jobs.pop(int(command[-1]) - 1)
-            job.signal(signal.SIGTERM)
-            assert job.ended() == 0
-        elif command.endswith(" &"):
-            self._begin(command.removesuffix(" &"), expected)
+            self._end([self.jobs.pop(int(command[-1]) - 1)])
+        elif command == "kill $(jobs -p)":
+            self._end(self.jobs)
+        elif command.partition("  #")[0].rstrip().endswith(" &"):
+            self._begin(command.partition(" &")[0], expected)
         else:
             done = subprocess.run(
-                shlex.split(command),
+                shlex.split(command, comments=True),
                 cwd=self.folder,
                 env=self.env,
                 capture_output=True,
@@ -85,12 +88,17 @@ class Reader:
             assert done.returncode == 0, done.stdout + done.stderr
             assert [line for line in expected if line not in said] == [], done.stdout
 
+    def _end(self, jobs: list[Program]) -> None:
+        for job in jobs:
+            job.signal(signal.SIGTERM)
+        assert [job.ended() for job in jobs] == [0] * len(jobs)
+
     def _begin(self, command: str, expected: list[str]) -> None:
         if " serve " in command:
             command += f" --listen {self.address}"
         job = Program(list(shlex.split(command)), env=self.env, cwd=self.folder)
         self.jobs.append(self._open_programs.enter_context(job))
-        for line in expected or ["supervisor.started"]:
+        for line in expected or ["listening on" if " serve " in command else "supervisor.started"]:
             job.line(line, within_s=40)
 
 
@@ -108,4 +116,19 @@ def test_the_tutorial_works_as_it_is_written(tmp_path: Path) -> None:
                 reader.do(command, expected)
                 typed += 1
 
-    assert typed == 13
+    assert typed == 14
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_the_first_page_by_hand_works_as_it_is_written(tmp_path: Path) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    block = (ROOT / "README.md").read_text("utf-8").partition("## By hand")[2].split("```")[1]
+    with ExitStack() as open_programs:
+        reader = Reader(tmp_path, open_programs)
+        typed = 0
+        for command, expected in steps(block):
+            reader.do(command, expected)
+            typed += 1
+
+    assert typed == 5

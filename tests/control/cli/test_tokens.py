@@ -15,6 +15,8 @@ import pytest
 from control.cli.conftest import COMMAND, Live, environment, launched, lines, stateous
 from programs import wait_for
 
+from stateous_control.cli.story import told
+
 
 def test_start_says_where_the_token_is(live: Live, ask) -> None:
     name = live.name()
@@ -330,3 +332,15 @@ def test_a_key_makes_a_start_once(live: Live, ask) -> None:
     for expected in (0, 0):
         assert ask("token", "start", f"{name}-k", context, "--idempotency-key", name)[0] == expected
     assert ask("token", "start", f"{name}-k", "--idempotency-key", name)[0] == 76
+
+
+@pytest.mark.parametrize(("due", "shown"), [("2026-11-30T23:59:00Z", "23:59:00"), ("2026-12-01T01:35:44Z", "2026-12-01 01:35:44")])  # fmt: skip
+def test_a_timer_of_another_day_is_shown_with_its_day(due: str, shown: str) -> None:
+    entry = {
+        "seq": 5,
+        "at": "2026-11-30T01:35:44Z",
+        "kind": "timer_set",
+        "data": {"event": "timeout", "due_at": due},
+    }
+
+    assert told(entry) == f"01:35:44  #5   timer set: timeout at {shown}"
