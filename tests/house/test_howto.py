@@ -122,6 +122,19 @@ def test_the_page_says_of_each_key_whether_a_reload_or_a_restart_changes_it_a_45
     assert said == {"read again": RELOADED | {"routines"}, "need a restart": set(KEYS) - RELOADED}
 
 
+def test_every_file_that_the_map_names_is_there() -> None:
+    rows = re.findall(r"^\| .+$", (ROOT / "ARCHITECTURE.md").read_text("utf-8"), re.MULTILINE)
+    subjects = [cells for row in rows if len(cells := row.strip("|").split("|")) == 5][1:]
+    rooms = ("rules", "engine", "store", "http")
+    named = [(room, name) for _, *cells in subjects for room, cell in zip(rooms, cells, strict=True)
+             for name in re.findall(r"`(\w+)`", cell)]  # fmt: skip
+
+    assert len(named) > 40
+    assert [
+        each for each in named if not (ROOT / "stateous_control" / each[0] / f"{each[1]}.py").is_file()
+    ] == []
+
+
 def test_every_fault_of_the_failure_model_names_a_test_that_is_there() -> None:
     page = (DOCS / "explanation" / "failure-model.md").read_text("utf-8")
     rows = [line for line in page.splitlines() if line.startswith("| ") and line.count("|") == 6][1:]
