@@ -1,7 +1,7 @@
 """The loop that tells the service manager how the agent is: ready, one line, alive, stopping (A-55).
 
-It reads the agent and changes nothing. READY comes after discovery, whether or not a control plane answers; the
-watchdog is answered while every loop turns and not otherwise.
+It reads the agent and changes nothing. READY comes after discovery, whether or not a control plane answers, and when
+the agent's socket can be asked; the watchdog is answered while every loop turns and not otherwise.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import anyio
 from stateous_supervisor.agent.overview import headline
 
 if TYPE_CHECKING:
+    from anyio import Event
+
     from stateous_supervisor.agent.stop import Stop
     from stateous_supervisor.agent.supervisor import Supervisor
     from stateous_supervisor.systemd.notify import Notifier
@@ -22,12 +24,12 @@ TICK_S: Final = 5.0
 EXTEND_S: Final = 30.0
 
 
-async def announce(supervisor: Supervisor, stop: Stop, notifier: Notifier) -> None:
+async def announce(supervisor: Supervisor, stop: Stop, notifier: Notifier, desk_is_settled: Event) -> None:
     """Announce, for ever. Without a service manager there is nothing to do."""
     if notifier.address is None:
         return
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_until_ready, supervisor, notifier)
+        tasks.start_soon(_until_ready, supervisor, notifier, desk_is_settled)
         await stop.asked.wait()
         tasks.cancel_scope.cancel()
     notifier.stopping(headline(supervisor.look()))
@@ -38,8 +40,9 @@ async def announce(supervisor: Supervisor, stop: Stop, notifier: Notifier) -> No
         await anyio.sleep(_tick_s(notifier))
 
 
-async def _until_ready(supervisor: Supervisor, notifier: Notifier) -> None:
+async def _until_ready(supervisor: Supervisor, notifier: Notifier, desk_is_settled: Event) -> None:
     await supervisor.started.wait()
+    await desk_is_settled.wait()
     told = headline(supervisor.look())
     notifier.ready(told)
     while True:

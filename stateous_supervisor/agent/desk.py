@@ -64,6 +64,8 @@ class Desk:
     Args:
         folder: the state folder, which this process has locked.
         answers: what gives the answer to each question.
+
+    `is_settled` is set once the socket can be asked, or cannot be made.
     """
 
     def __init__(self, folder: Path, answers: Mapping[str, Answer]) -> None:
@@ -71,6 +73,7 @@ class Desk:
         self._answers = answers
         self._open = 0
         self._idle = anyio.Event()
+        self.is_settled = anyio.Event()
 
     async def serve(self) -> None:
         """Answer until cancelled.
@@ -79,7 +82,10 @@ class Desk:
             OSError: there can be no socket in that folder.
         """
         with address(self._folder) as path:
-            listener = await anyio.create_unix_listener(path, mode=0o600)
+            try:
+                listener = await anyio.create_unix_listener(path, mode=0o600)
+            finally:
+                self.is_settled.set()
             try:
                 async with listener:
                     await listener.serve(self._attend)

@@ -81,7 +81,7 @@ class Attendance:
         keep_going = self._supervisor.keep_going
         tasks.start_soon(listen, self._stop)
         tasks.start_soon(self._listen_for_reloads)
-        tasks.start_soon(keep_going, "notify", lambda: announce(self._supervisor, self._stop, self._notifier))
+        tasks.start_soon(keep_going, "notify", self._announce)
         tasks.start_soon(keep_going, "socket", self._serve_desk)
         if self._config.metrics_listen is not None:
             tasks.start_soon(keep_going, "metrics", self._serve_metrics)
@@ -91,6 +91,9 @@ class Attendance:
         self._code, self._kept = code, self._supervisor.look().outbox_depth
         self._over.set()
         await self._desk.finish(FINISH_S)
+
+    async def _announce(self) -> None:
+        await announce(self._supervisor, self._stop, self._notifier, self._desk.is_settled)
 
     async def _serve_desk(self) -> None:
         try:

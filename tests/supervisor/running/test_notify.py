@@ -6,10 +6,23 @@ import os
 import signal
 
 import psutil
+import pytest
 from fakes import Fault
 from supervisor.running.managed import Managed, hold, let_go, wait_for
 
 from stateous_supervisor.agent.faults import Exit
+
+SLOW_SOCKET = """
+import socket, time
+
+class Slow(socket.socket):
+    def bind(self, address):
+        if str(address).endswith("agent.sock"):
+            time.sleep(4)
+        super().bind(address)
+
+socket.socket = Slow
+"""
 
 
 def test_ready_comes_after_discovery_and_needs_no_control_plane_a_55(managed: Managed) -> None:
@@ -21,6 +34,15 @@ def test_ready_comes_after_discovery_and_needs_no_control_plane_a_55(managed: Ma
 
     assert managed.manager.heard[0][0] == "READY=1"
     assert managed.manager.statuses[0].startswith("0/4 running")
+
+
+def test_who_waited_for_ready_can_ask_the_agent(managed: Managed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading in the agent's own process is faster than a slow disk makes the socket."""
+    (managed.state.parent / "sitecustomize.py").write_text(SLOW_SOCKET)
+    monkeypatch.setenv("PYTHONPATH", str(managed.state.parent))
+
+    with managed.agent("--inline"):
+        assert managed.ask("status").returncode == 0
 
 
 def test_the_status_line_is_a_dashboard_a_55(managed: Managed) -> None:
