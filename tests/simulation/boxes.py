@@ -82,8 +82,8 @@ class BoxLife:
         self.processes: list[Process] = []
         self._tasks = tasks
         self._luck = random.Random(f"{name} {life.seed}")
-        self._database = in_memory()._database
-        self._empty = in_memory().found
+        empty = in_memory()
+        self._database, self._empty = empty._database, empty.found
         self._ids = 0
         self._clocks = BoxClocks()
         self._kill_scope: anyio.CancelScope | None = None

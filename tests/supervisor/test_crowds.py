@@ -9,8 +9,6 @@ import anyio
 import pytest
 from supervisor.doubles import World, simulate
 
-from stateous_supervisor.agent.outbox import in_memory
-
 AWAY_S = 300.0
 
 
@@ -29,7 +27,7 @@ def returns(agents: int) -> tuple[list[float], list[float]]:
                 running.callback(box.outbox.close)
                 name = f"box-{number}"
                 await running.enter_async_context(
-                    box.agent({"plain": None}, name=name, instance=name, outbox=in_memory(), seed=number)
+                    box.agent({"plain": None}, name=name, instance=name, seed=number)
                 )
             await anyio.sleep(40.0)
             back_at = anyio.current_time() + AWAY_S
