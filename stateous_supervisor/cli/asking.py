@@ -106,7 +106,7 @@ def places(folder: Path, state_dir: str | None) -> list[Path]:
 def _of_units(folder: Path) -> Iterator[Path]:
     """Yield the state folders that systemd makes for units of that folder."""
     try:
-        names = sorted(file.stem for file in DIRECTORY.glob("*.service") if "stateous" in file.name)
+        names = sorted(file.stem for file in DIRECTORY.glob("*.service"))
     except OSError:
         return
     for name in names:

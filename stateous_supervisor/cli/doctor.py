@@ -130,7 +130,7 @@ def _gather(asked: _Asked, installed: tuple[Path, InstalledUnit | None, bool], r
     except Fault as fault:
         return dataclasses.replace(facts, config_fault=fault.sentence)
     has_default_state = settings.settings["state_dir"].origin == "default"
-    makes_state = is_ours and has_default_state and (is_dynamic or not settings.state_dir.exists())
+    makes_state = is_ours and has_default_state and (is_dynamic or not box.is_there(settings.state_dir))
     token = _token(settings, unit if is_ours else None)
     way, tls, asked_plane = _reach(settings, token)
     return dataclasses.replace(

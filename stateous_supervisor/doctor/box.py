@@ -45,7 +45,7 @@ def look_at_token(file: Path, *, is_credential: bool) -> TokenFacts:
 def look_at_state(path: Path, *, is_made_by_systemd: bool, service_pid: int | None) -> StateFacts:
     """Look whether the state folder can be written, how much room there is, and who holds it."""
     there = path
-    while not there.exists() and there != there.parent:
+    while not is_there(there) and there != there.parent:
         there = there.parent
     space = os.statvfs(there)
     return StateFacts(
@@ -57,6 +57,11 @@ def look_at_state(path: Path, *, is_made_by_systemd: bool, service_pid: int | No
         holder=holder_of(path),
         service_pid=service_pid,
     )
+
+
+def is_there(path: Path) -> bool:
+    """Return whether this user can see `path`: what systemd keeps in /var/lib/private, no other user can."""
+    return os.access(path, os.F_OK)
 
 
 def _write(path: Path, there: Path) -> str | None:

@@ -64,6 +64,27 @@ def test_a_file_in_its_place_is_told(tmp_path: Path) -> None:
     assert facts.error == "not a directory"
 
 
+@as_root
+def test_a_state_folder_that_only_systemd_lets_in_is_no_fault_of_ours(tmp_path: Path) -> None:
+    """A-56: /var/lib/private keeps all out but root and the services; doctor looks as `nobody`."""
+    private = tmp_path / "private"
+    (private / "box").mkdir(parents=True)
+    private.chmod(0o700)
+    state = tmp_path / "box"
+    state.symlink_to(private / "box")
+    os.setresuid(65534, 65534, 0)
+    try:
+        made = box.look_at_state(state, is_made_by_systemd=True, service_pid=None)
+        own = box.look_at_state(state, is_made_by_systemd=False, service_pid=None)
+    finally:
+        os.setresuid(0, 0, 0)
+
+    assert (made.error, made.holder) == (None, None)
+    assert made.free_bytes > 0
+    assert own.error is not None
+    assert own.error.endswith("is not writable")
+
+
 def test_who_holds_the_state_folder_is_known_without_taking_it(tmp_path: Path) -> None:
     outbox = open_outbox(tmp_path)
     try:

@@ -14,6 +14,8 @@ from supervisor.running.managed import Managed, hold, let_go, wait_for
 
 from stateous_supervisor.agent.desk import SOCKET, address, is_allowed
 from stateous_supervisor.agent.faults import Exit
+from stateous_supervisor.cli import asking
+from stateous_supervisor.systemd.unit import Service, render
 
 SECOND = PLAIN.replace("states.plain", "states.fragile")
 
@@ -249,12 +251,21 @@ def test_a_folder_inside_the_agents_process_cannot_be_loaded_again(managed: Mana
 
 
 def test_a_state_folder_of_the_configuration_is_found_without_a_flag(tmp_path: Path) -> None:
-    from stateous_supervisor.cli.asking import places
-
     folder = make_folder(tmp_path / "f")
     (folder / "stateous.yaml").write_text("url: http://h\nstate_dir: ../here\n")
 
-    assert next(place.resolve() for place in places(folder, None)) == tmp_path / "here"
+    assert next(place.resolve() for place in asking.places(folder, None)) == tmp_path / "here"
+
+
+def test_the_state_folder_of_a_unit_is_found_whatever_the_units_name_a_57(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_folder(tmp_path / "f")
+    service = Service(program="/bin/sh", folder=str(folder.resolve()), name="builders")
+    (tmp_path / "builders.service").write_text(render(service, profile="strict", systemd_version=252))
+    monkeypatch.setattr(asking, "DIRECTORY", tmp_path)
+
+    assert Path("/var/lib/builders") in asking.places(folder, None)
 
 
 def test_metrics_are_served_where_the_configuration_says_a_59(managed: Managed) -> None:
