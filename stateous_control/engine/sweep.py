@@ -11,12 +11,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from stateous_control.engine.chores import Chores
 from stateous_control.engine.retention import Windows
 from stateous_control.logs import logger
-from stateous_control.rules.book import Book
+from stateous_control.rules.book import Book, Task
 from stateous_control.rules.expiry import expire
 from stateous_control.rules.leases import end_lease
 from stateous_control.rules.routines import settle
@@ -220,14 +221,9 @@ class Sweep:
             needs_timers=True,
             needs_leases=True,
         )
-        opened = await self._shelf.open(session, wanted)
-        rules = _Rules()
-        for row in rows:
-            task = opened.book.tasks[row["task_id"]]
-            rules.apply(row["task_id"], lambda task=task: end_lease(opened.book, task, self._lease_s))  # type: ignore[misc]
-        rules.settle(opened.book)
-        await write_back(session, opened)
-        return len(rows), opened
+        return await self._each(
+            session, rows, wanted, lambda book, task: end_lease(book, task, self._lease_s)
+        )
 
     async def _fire_timers(self, session: Session) -> tuple[int, OpenBook | None]:
         rows = await session.fetch(statements.due_timers, BATCH_MAX, list(self._left_out))
@@ -242,7 +238,7 @@ class Sweep:
             timer = timers.get(row["id"])
             # An earlier timer of the same pass may have moved the token, and with it taken this one away.
             if timer is not None and not timer.is_deleted:
-                rules.apply(row["id"], lambda timer=timer: fire_timer(opened.book, timer))  # type: ignore[misc]
+                rules.apply(row["id"], partial(fire_timer, opened.book, timer))
         rules.settle(opened.book)
         await write_back(session, opened)
         return len(rows), opened
@@ -254,14 +250,7 @@ class Sweep:
         wanted = Wanted(
             tasks={row["task_id"] for row in rows}, token_ids={row["lock_id"] for row in rows} - {None}
         )
-        opened = await self._shelf.open(session, wanted)
-        rules = _Rules()
-        for row in rows:
-            task = opened.book.tasks[row["task_id"]]
-            rules.apply(task.id, lambda task=task: wake(opened.book, task))  # type: ignore[misc]
-        rules.settle(opened.book)
-        await write_back(session, opened)
-        return len(rows), opened
+        return await self._each(session, rows, wanted, wake)
 
     async def _expire_questions(self, session: Session) -> tuple[int, OpenBook | None]:
         return await self._expire(session, statements.due_questions)
@@ -280,11 +269,17 @@ class Sweep:
             needs_timers=True,
         )
         wanted.supervision.questions = {row["question_id"] for row in rows} - {None}
+        return await self._each(session, rows, wanted, expire)
+
+    async def _each(
+        self, session: Session, rows: list[Row], wanted: Wanted, rule: Callable[[Book, Task], object]
+    ) -> tuple[int, OpenBook]:
+        """Apply one rule to the task of each row."""
         opened = await self._shelf.open(session, wanted)
         rules = _Rules()
         for row in rows:
             task = opened.book.tasks[row["task_id"]]
-            rules.apply(task.id, lambda task=task: expire(opened.book, task))  # type: ignore[misc]
+            rules.apply(task.id, partial(rule, opened.book, task))
         rules.settle(opened.book)
         await write_back(session, opened)
         return len(rows), opened
