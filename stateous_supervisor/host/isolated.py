@@ -24,7 +24,7 @@ from stateous_supervisor.host import shelter
 from stateous_supervisor.host.discovery import Routine, Served
 from stateous_supervisor.host.link import Link
 from stateous_supervisor.host.runner import Runner
-from stateous_supervisor.link.frames import Answer, Cancel, HeldUntil, PauseTask, Run, ToHost
+from stateous_supervisor.link.frames import Run, ToHost
 
 # How long handlers of `atexit` may take after the routine's end.
 LEAVE_S: Final = 2.0
@@ -104,14 +104,8 @@ class _Alone:
                     self._jobs.put(_nothing)
                 elif running[0].routine.is_async:
                     self._jobs.put(self._run_loop)
-            elif isinstance(message, Cancel):
-                self._runner.cancel(message)
-            elif isinstance(message, HeldUntil):
-                self._runner.held(message)
-            elif isinstance(message, Answer):
-                self._runner.answer(message)
-            elif isinstance(message, PauseTask):
-                self._runner.pause(message)
+            else:
+                self._runner.take(message)
 
     def on_pulse(self) -> None:
         self._runner.look_after()

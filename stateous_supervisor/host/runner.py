@@ -110,6 +110,17 @@ class Runner:
         if are_waiting:
             self._loop.call_soon_threadsafe(self._start_waiting)
 
+    def take(self, frame: ToHost) -> None:
+        """Do what the agent says about an attempt that runs; any other frame is not the runner's."""
+        if isinstance(frame, Cancel):
+            self.cancel(frame)
+        elif isinstance(frame, HeldUntil):
+            self.held(frame)
+        elif isinstance(frame, Answer):
+            self.answer(frame)
+        elif isinstance(frame, PauseTask):
+            self.pause(frame)
+
     def cancel(self, frame: Cancel) -> None:
         """Let go of an attempt (A-30). An older or newer attempt of its task is not touched (A-31)."""
         attempt = self._named(frame)

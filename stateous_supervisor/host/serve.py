@@ -28,14 +28,10 @@ from stateous_supervisor.host.runner import CANCEL_AGAIN_S, Runner
 from stateous_supervisor.host.watch import LoopWatch
 from stateous_supervisor.link.frames import (
     LINK_PROTOCOL,
-    Answer,
-    Cancel,
     Drain,
-    HeldUntil,
     Hello,
     Loading,
     Logged,
-    PauseTask,
     Pulse,
     Quit,
     Run,
@@ -183,15 +179,7 @@ class Host:
         self._on_gone()
 
     def _take(self, message: ToHost) -> None:
-        if isinstance(message, Cancel):
-            self._runner.cancel(message)
-        elif isinstance(message, HeldUntil):
-            self._runner.held(message)
-        elif isinstance(message, Answer):
-            self._runner.answer(message)
-        elif isinstance(message, PauseTask):
-            self._runner.pause(message)
-        elif isinstance(message, Drain):
+        if isinstance(message, Drain):
             self._is_ending = True
         elif isinstance(message, Quit):
             self._is_ending = True
@@ -201,6 +189,8 @@ class Host:
             text = f"the agent speaks link protocol {message.protocol}, this host {LINK_PROTOCOL}"
             self.link.post(Logged(level="error", text=text))
             self.link.close()
+        else:
+            self._runner.take(message)
 
 
 def _hello() -> Hello:
