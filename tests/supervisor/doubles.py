@@ -19,6 +19,7 @@ from typing import Any
 import anyio
 import httpx
 import msgspec
+import pytest
 import trio.testing
 from fakes import FakeControlPlane
 from stateous_contract.messages import Grant
@@ -37,6 +38,9 @@ from stateous_supervisor.link import frames
 
 EPOCH = 1_700_000_000.0
 DONE = {"outcome": "event", "event": "noted"}
+EXTENDED = ("wait", "batch", "release")
+BASELINE: tuple[str, ...] = ()
+BOTH = pytest.mark.parametrize("features", [EXTENDED, BASELINE], ids=["extended", "baseline"])
 
 Routine = Callable[..., Any]
 

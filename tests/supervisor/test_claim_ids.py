@@ -9,14 +9,12 @@ import anyio
 import pytest
 from fakes import Fault
 from stateous_contract.messages import ClaimRequest
-from supervisor.doubles import DONE, World, claims, completed, held, simulate, stay, until
+from supervisor.doubles import BASELINE, DONE, World, claims, completed, held, simulate, stay, until
 
 from stateous_supervisor.agent.assignment import Identity
 from stateous_supervisor.agent.control_plane import ControlPlane
 from stateous_supervisor.agent.outbox import Batch, ClaimRow, WriteFailed
 from stateous_supervisor.link import frames
-
-BASELINE: tuple[str, ...] = ()
 
 
 def test_an_id_that_brought_nothing_is_used_again_a_11() -> None:

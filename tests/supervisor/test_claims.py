@@ -8,11 +8,9 @@ import anyio
 import pytest
 from fakes import Fault
 from msgspec import Raw
-from supervisor.doubles import DONE, World, claims, completed, held, lasting, simulate, stay, until
+from supervisor.doubles import BASELINE, DONE, World, claims, completed, held, lasting, simulate, stay, until
 
 from stateous_supervisor.link import frames
-
-BASELINE: tuple[str, ...] = ()
 
 
 def test_an_idle_agent_has_one_waiting_claim_and_nothing_else_a_13() -> None:

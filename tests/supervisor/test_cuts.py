@@ -7,9 +7,9 @@ from typing import Any
 
 import anyio
 import httpx
-import pytest
 from msgspec import Raw
 from supervisor.doubles import (
+    BOTH,
     DONE,
     ScriptedHosts,
     World,
@@ -27,7 +27,6 @@ from stateous_supervisor.link.frames import Answer, Call, Remembered
 
 LIMIT = 100_000
 LARGE = DONE | {"context": Raw(b'{"label":"' + b"x" * 300_000 + b'"}')}
-BOTH = pytest.mark.parametrize("features", [("wait", "batch", "release"), ()], ids=["batch", "baseline"])
 
 
 class Narrow:

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from typing import Any
 
 import anyio
 import pytest
 from fakes import Fault
 from msgspec import Raw
-from supervisor.doubles import DONE, ScriptedHosts, World, completed, kinds, simulate, until
+from supervisor.doubles import (
+    BASELINE,
+    BOTH,
+    DONE,
+    EXTENDED,
+    ScriptedHosts,
+    World,
+    completed,
+    kinds,
+    simulate,
+    until,
+)
 
 from stateous_supervisor.agent.assignment import Identity
 from stateous_supervisor.agent.outbox import Batch, Envelope
 from stateous_supervisor.link.frames import Noted, Remembered
 
-EXTENDED = ("wait", "batch", "release")
-BASELINE: tuple[str, ...] = ()
-BOTH = pytest.mark.parametrize("features", [EXTENDED, BASELINE], ids=["batch", "baseline"])
 DELIVERY = r"POST /tasks/(messages|\d+/report)"
+HTML = Fault(DELIVERY, times=2, status=200, body=b"<html>")
+UNREAD = [Fault(DELIVERY, times=2, status=302), Fault(DELIVERY, times=2, status=404), Fault(DELIVERY, times=4, closes=True)]  # fmt: skip
 
 
 def reports(world: World) -> list[dict[str, Any]]:
@@ -79,21 +90,7 @@ def test_a_report_without_an_answer_is_sent_again_with_the_same_content_a_37(
 
 
 # The baseline's answers to reports have nothing that is read, so HTML with status 200 cannot be told there.
-@pytest.mark.parametrize(
-    ("features", "fault"),
-    [
-        (EXTENDED, Fault(DELIVERY, times=2, status=200, body=b"<html>")),
-        *[
-            (features, fault)
-            for features in (EXTENDED, BASELINE)
-            for fault in (
-                Fault(DELIVERY, times=2, status=302),
-                Fault(DELIVERY, times=2, status=404),
-                Fault(DELIVERY, times=4, closes=True),
-            )
-        ],
-    ],
-)
+@pytest.mark.parametrize(("features", "fault"), [(EXTENDED, HTML), *product((EXTENDED, BASELINE), UNREAD)])
 def test_a_proxys_answer_to_a_report_is_none_a_37(features: tuple[str, ...], fault: Fault) -> None:
     async def main(world: World) -> None:
         world.start_tokens(1)
@@ -204,11 +201,8 @@ def test_a_proxy_that_takes_less_is_found_message_by_message_bh_040() -> None:
         world.fake.__class__ = type("Behind", (type(world.fake),), {"__call__": lambda _, *a: proxy(*a)})
 
         def routine(grant: Any) -> dict[str, Any]:
-            return (
-                DONE | {"context": Raw(b'{"label":"' + b"x" * 200_000 + b'"}')}
-                if grant.token == "t3"
-                else DONE
-            )
+            large = DONE | {"context": Raw(b'{"label":"' + b"x" * 200_000 + b'"}')}
+            return large if grant.token == "t3" else DONE
 
         async with world.agent({"plain": routine}, tasks=8):
             await until(lambda: len(world.lines.of("task.finished")) == 8)

@@ -9,15 +9,11 @@ from typing import Any
 import anyio
 import pytest
 from fakes import Fault
-from supervisor.doubles import DONE, EPOCH, World, simulate, until
+from supervisor.doubles import BASELINE, BOTH, DONE, EPOCH, EXTENDED, World, simulate, until
 
 from stateous_supervisor.agent.assignment import Identity
 from stateous_supervisor.agent.outbox import Envelope
 from stateous_supervisor.link.frames import Cancel, HeldUntil, Outcome
-
-EXTENDED = ("wait", "batch", "release")
-BASELINE: tuple[str, ...] = ()
-BOTH = pytest.mark.parametrize("features", [EXTENDED, BASELINE], ids=["extended", "baseline"])
 
 
 async def stay(_: Any) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 import anyio
 import pytest
 from supervisor.doubles import (
+    BASELINE,
+    BOTH,
     DONE,
     ScriptedHosts,
     World,
@@ -20,15 +22,9 @@ from supervisor.doubles import (
 )
 
 from stateous_supervisor.agent import cadence
-from stateous_supervisor.agent.assignment import Identity
 from stateous_supervisor.agent.faults import Exit, Fault
 from stateous_supervisor.agent.host import HostUnusable
 from stateous_supervisor.link.frames import BrokenFile, Outcome, Pulse
-
-EXTENDED = ("wait", "batch", "release")
-BASELINE: tuple[str, ...] = ()
-BOTH = pytest.mark.parametrize("features", [EXTENDED, BASELINE], ids=["extended", "baseline"])
-DIED = Identity("box", "died")
 
 
 @BOTH

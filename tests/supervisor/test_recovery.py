@@ -9,7 +9,10 @@ from typing import Any
 import anyio
 import pytest
 from supervisor.doubles import (
+    BASELINE,
+    BOTH,
     DONE,
+    EXTENDED,
     ScriptedHosts,
     World,
     completed,
@@ -22,9 +25,6 @@ from supervisor.doubles import (
 from stateous_supervisor.agent.assignment import Identity
 from stateous_supervisor.agent.outbox import Batch, GrantRow, WriteFailed
 
-EXTENDED = ("wait", "batch", "release")
-BASELINE: tuple[str, ...] = ()
-BOTH = pytest.mark.parametrize("features", [EXTENDED, BASELINE], ids=["extended", "baseline"])
 DIED = Identity("box", "died")
 
 

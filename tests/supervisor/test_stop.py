@@ -7,6 +7,8 @@ from typing import Any
 import anyio
 import pytest
 from supervisor.doubles import (
+    BASELINE,
+    EXTENDED,
     World,
     completed,
     held,
@@ -17,13 +19,7 @@ from supervisor.doubles import (
     until,
 )
 
-from stateous_supervisor.agent.assignment import Identity
 from stateous_supervisor.agent.faults import Exit
-
-EXTENDED = ("wait", "batch", "release")
-BASELINE: tuple[str, ...] = ()
-BOTH = pytest.mark.parametrize("features", [EXTENDED, BASELINE], ids=["extended", "baseline"])
-DIED = Identity("box", "died")
 
 
 def test_a_first_signal_lets_routines_finish_and_is_an_exit_0_a_43() -> None:

@@ -10,7 +10,9 @@ import pytest
 from fakes import Fault as Misbehaviour
 from stateous_contract.reliance import reliance_of
 from supervisor.doubles import (
+    BASELINE,
     DONE,
+    EXTENDED,
     ScriptedHosts,
     World,
     completed,
@@ -19,14 +21,8 @@ from supervisor.doubles import (
     until,
 )
 
-from stateous_supervisor.agent.assignment import Identity
 from stateous_supervisor.agent.faults import Exit
 from stateous_supervisor.link.frames import Logged
-
-EXTENDED = ("wait", "batch", "release")
-BASELINE: tuple[str, ...] = ()
-BOTH = pytest.mark.parametrize("features", [EXTENDED, BASELINE], ids=["extended", "baseline"])
-DIED = Identity("box", "died")
 
 
 @pytest.mark.parametrize("features", [EXTENDED, ("batch",), ("wait",), BASELINE])
