@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,36 @@ def test_every_row_is_told_somewhere_a_58() -> None:
     text = "".join(file.read_text() for file in rooms if file.name != "logs.py")
 
     assert [event for event in EVENTS if f'"{event}"' not in text] == []
+
+
+def calls() -> Iterator[tuple[str, set[str | None]]]:
+    """Yield each place of the agent that tells an event by name, with its keys (None: `**` stands for more)."""
+    for room in ("agent", "cli"):
+        for file in (ROOT / "stateous_supervisor" / room).glob("*.py"):
+            for call in ast.walk(ast.parse(file.read_text())):
+                if isinstance(call, ast.Call) and call.args and isinstance(call.args[0], ast.Constant):
+                    keys = {keyword.arg for keyword in call.keywords}
+                    if len(call.args) > 1 and isinstance(call.args[1], ast.Dict):  # the effect `Tell`
+                        keys |= {key.value for key in call.args[1].keys} | {None}  # type: ignore[union-attr]
+                    if call.args[0].value in EVENTS:
+                        yield str(call.args[0].value), keys
+
+
+def test_each_key_that_is_told_is_in_the_table_a_58() -> None:
+    told = [(event, key) for event, keys in calls() for key in keys if key is not None]
+
+    assert [(event, key) for event, key in told if key not in EVENTS[event].keys] == []
+    assert {("host.ended", "next_in_s"), ("lease.lost", "held_s"), ("claim.refused", "code")} <= set(told)
+
+
+def test_each_key_of_the_table_is_told_a_58() -> None:
+    """Where `**` stands for more, those keys are seen in the logs of real agents."""
+    told: dict[str, set[str | None]] = {}
+    for event, keys in calls():
+        told.setdefault(event, set()).update(keys)
+
+    untold = {event: set(EVENTS[event].keys) - keys for event, keys in told.items() if None not in keys}
+    assert {event: keys for event, keys in untold.items() if keys} == {}
 
 
 def line(**options: object) -> tuple[Log, list[str]]:

@@ -17,8 +17,10 @@ from typing import Any, NamedTuple
 from fakes import FakeControlPlane
 from supervisor.folders import PLAIN
 
+from stateous_supervisor.agent.logs import EVENTS
 from stateous_supervisor.cli import main as cli
 
+ON_EVERY_LINE = {"at", "level", "event", "supervisor"}
 PROGRAM = [sys.executable, "-m", "stateous_supervisor"]
 
 
@@ -138,6 +140,18 @@ class Managed:
         return sum(token.status == "completed" for token in [*self.fake.tokens.values()])
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        lines = self.log.read_text().splitlines()
-        found = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
-        return [line for line in found if line["event"] == name]
+        return [line for line in self.lines if line["event"] == name]
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """What the agent has logged."""
+        texts = self.log.read_text().splitlines() if self.log.exists() else []
+        return [json.loads(text) for text in texts if text.startswith("{") and text.endswith("}")]
+
+    @property
+    def undocumented(self) -> list[tuple[str, set[str]]]:
+        """The events with keys that are not in their rows of the table."""
+        found = [(line["event"], line.keys() - ON_EVERY_LINE) for line in self.lines]
+        return [
+            (event, keys - {*EVENTS[event].keys}) for event, keys in found if keys - {*EVENTS[event].keys}
+        ]
