@@ -23,6 +23,7 @@ from stateous_control.engine.sharing import Demand, share_out, states_of
 from stateous_control.engine.views import IsGone
 from stateous_control.rules.access import Access
 from stateous_control.rules.queues import is_routine, kind_of, queue_of, queue_of_state, routine_of
+from stateous_control.store.columns import columns
 from stateous_control.store.pool import Mode, Pool, Row, Session
 from stateous_control.store.statements import statements
 
@@ -310,9 +311,9 @@ class Granting:
                               _line(row["id"], claim.supervisor, attempt)))  # fmt: skip
                 handed.add(claim, row, self._grant(row, attempt, row["generation"] + 1))
         if given:
-            columns = [*_columns(given, 7), list(lines), list(lines.values()), *_columns(asked, 5)]
+            written = [*columns(given, 7), list(lines), list(lines.values()), *columns(asked, 5)]
             locks = [share.row["lock_id"] for _, shares in chosen for share in shares]
-            over = _columns(
+            over = columns(
                 [
                     (*process, request)
                     for process, known in self._on_record(handed.kept).items()
@@ -320,7 +321,7 @@ class Granting:
                 ],
                 3,
             )
-            await session.fetch(statements.give, *columns, self._lease_s, self._access.scope, locks, *over)
+            await session.fetch(statements.give, *written, self._lease_s, self._access.scope, locks, *over)
 
     def _grant(self, row: Row, attempt: int, generation: int) -> Grant:
         if is_routine(row["state"]):
@@ -360,10 +361,6 @@ class Granting:
             suspect=row["is_suspect"],
             version=version,
         )
-
-
-def _columns(rows: list[tuple[Any, ...]], width: int) -> list[list[Any]]:
-    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
 
 
 def _line(task: int, supervisor: str, attempt: int) -> str:

@@ -24,6 +24,7 @@ from stateous_control.rules.book import Book, Held, Task, Timer, Token
 from stateous_control.rules.children import names_ahead
 from stateous_control.rules.policy import read_policy
 from stateous_control.rules.queues import kind_of
+from stateous_control.store.columns import raw_of
 from stateous_control.store.pool import Row, Session
 from stateous_control.store.statements import statements
 from stateous_control.store.supervised import Supervised, read_supervised
@@ -266,10 +267,6 @@ async def _lock(session: Session, wanted: Wanted) -> list[Row]:
     return [*rows, *await session.fetch(statements.lock_children, tasks, owners, names, roots)]
 
 
-def _raw(text: str | None) -> Raw | None:
-    return None if text is None else Raw(text.encode())
-
-
 def _token(row: Row) -> Token:
     values: tuple[Any, ...] = tuple(row)
     return Token(
@@ -284,7 +281,7 @@ def _token(row: Row) -> Token:
         context=_VALUES.decode(values[8]),
         entered_at=values[9],
         entered_by=values[10],
-        entered_payload=_raw(values[11]),
+        entered_payload=raw_of(values[11]),
         entered_error=values[12],
         seq=values[13],
         visits=_COUNTS.decode(values[14]),
@@ -328,7 +325,7 @@ def _task(row: Row) -> Task:
         retried_from=values[24],
         given_back=values[25],
         parent_id=values[26],
-        result=_raw(values[27]),
+        result=raw_of(values[27]),
         error=values[28],
         ended_at=values[29],
         policy=read_policy(values[30]),
@@ -341,7 +338,7 @@ def _timer(row: Row) -> Timer:
         token_id=row["token_id"],
         kind=row["kind"],
         event=row["event"],
-        payload=_raw(row["payload"]),
+        payload=raw_of(row["payload"]),
         due_at=row["due_at"],
         set_at=row["set_at"],
     )
@@ -353,11 +350,11 @@ def _held(row: Row) -> Held:
         token_id=row["token_id"],
         arrival=row["arrival"],
         event=row["event"],
-        payload=_raw(row["payload"]),
+        payload=raw_of(row["payload"]),
         task_id=row["task_id"],
         state=row["state"],
         visit=row["visit"],
-        context=_raw(row["context"]),
-        schedules=_raw(row["schedules"]),
+        context=raw_of(row["context"]),
+        schedules=raw_of(row["schedules"]),
         error=row["error"],
     )

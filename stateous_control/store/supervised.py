@@ -5,7 +5,6 @@ Called by `books.py` and `writing.py`; it decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ from msgspec import Raw
 from stateous_contract.states import ANSWER_PREFIX, QuestionStatus
 
 from stateous_control.rules.book import Book, Checkpoint, CheckpointPlace, Question
+from stateous_control.store.columns import columns, raw_of, text_of
 from stateous_control.store.pool import Row, Session
 from stateous_control.store.statements import statements
 from stateous_control.store.waiting import Awaited, read_awaited, write_awaited
@@ -54,18 +54,18 @@ async def read_supervised(session: Session, wanted: Supervised, book: Book) -> N
     asking = [task.id for task in book.tasks.values() if (task.reason or "").startswith(ANSWER_PREFIX)]
     if asking or wanted.questions or wanted.named:
         rows = await session.fetch(
-            statements.read_questions, asking, sorted(wanted.questions), *_columns(wanted.named, 3)
+            statements.read_questions, asking, sorted(wanted.questions), *columns(wanted.named, 3)
         )
         for row in rows:
             _take_in(book, _question(row))
     if wanted.checkpoints:
-        rows = await session.fetch(statements.read_checkpoints, *_columns(wanted.checkpoints, 4))
+        rows = await session.fetch(statements.read_checkpoints, *columns(wanted.checkpoints, 4))
         for row in rows:
             place = (row["task_id"], row["version"], row["step"], row["occurrence"])
             book.checkpoints[place] = Checkpoint(row["seq"], Raw(row["value"].encode()))
     await read_awaited(session, wanted.awaited, book)
     if wanted.start_keys:
-        rows = await session.fetch(statements.read_start_keys, *_columns(wanted.start_keys, 2))
+        rows = await session.fetch(statements.read_start_keys, *columns(wanted.start_keys, 2))
         book.starts = {(row["owner"], row["key"]): (row["digest"], row["began"]) for row in rows}
     if wanted.retried:
         rows = await session.fetch(statements.read_retries, sorted(wanted.retried))
@@ -86,32 +86,28 @@ async def write_supervised(session: Session, book: Book) -> None:
     questions = book.questions.values()
     fresh = [_whole(question) for question in questions if question.is_new]
     if fresh:
-        await session.fetch(statements.insert_questions, *_columns(fresh, 18))
+        await session.fetch(statements.insert_questions, *columns(fresh, 18))
     changed = [_changed(question) for question in questions if question.is_changed and not question.is_new]
     if changed:
-        await session.fetch(statements.update_questions, *_columns(changed, 16))
+        await session.fetch(statements.update_questions, *columns(changed, 16))
     passed = [
-        (*place, checkpoint.seq, _text(checkpoint.value))
+        (*place, checkpoint.seq, text_of(checkpoint.value))
         for place, checkpoint in book.checkpoints.items()
         if checkpoint.is_new
     ]
     if passed:
-        await session.fetch(statements.insert_checkpoints, *_columns(passed, 6), book.now)
+        await session.fetch(statements.insert_checkpoints, *columns(passed, 6), book.now)
     await write_awaited(session, book)
     if book.starts_new:
         keys = [(owner, key, *book.starts[owner, key], is_token) for owner, key, is_token in book.starts_new]
-        await session.fetch(statements.insert_start_keys, *_columns(keys, 5))
+        await session.fetch(statements.insert_start_keys, *columns(keys, 5))
     copied = [
         (task.retried_from, task.id)
         for task in book.tasks.values()
         if task.is_new and task.retried_from is not None and task.saved_bytes
     ]
     if copied:
-        await session.fetch(statements.copy_saved, *_columns(copied, 2))
-
-
-def _columns(rows: Sequence[tuple[Any, ...]] | set[Any], width: int) -> list[list[Any]]:
-    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
+        await session.fetch(statements.copy_saved, *columns(copied, 2))
 
 
 def _question(row: Row) -> Question:
@@ -121,15 +117,15 @@ def _question(row: Row) -> Question:
         key=row["key"],
         occurrence=row["occurrence"],
         data=Raw(row["data"].encode()),
-        schema=_raw(row["schema"]),
-        choices=_raw(row["choices"]),
+        schema=raw_of(row["schema"]),
+        choices=raw_of(row["choices"]),
         status=QuestionStatus(row["status"]),
         attempt=row["attempt"],
         asked_by=row["asked_by"],
         asked_at=row["asked_at"],
         expires_at=row["expires_at"],
         remind_s=row["remind_s"],
-        answer=_raw(row["answer"]),
+        answer=raw_of(row["answer"]),
         answered_by=row["answered_by"],
         answered_at=row["answered_at"],
         cause=row["cause"],
@@ -145,16 +141,16 @@ def _whole(question: Question) -> tuple[Any, ...]:
         question.task_id,
         question.key,
         question.occurrence,
-        _text(question.data),
-        _text(question.schema),
-        _text(question.choices),
+        text_of(question.data),
+        text_of(question.schema),
+        text_of(question.choices),
         question.status.value,
         question.attempt,
         question.asked_by,
         question.asked_at,
         question.expires_at,
         question.remind_s,
-        _text(question.answer),
+        text_of(question.answer),
         question.answered_by,
         question.answered_at,
         question.cause,
@@ -166,26 +162,18 @@ def _changed(question: Question) -> tuple[Any, ...]:
     return (
         question.id,
         question.status.value,
-        _text(question.answer),
+        text_of(question.answer),
         question.answered_by,
         question.answered_at,
         question.cause,
         question.tellings,
         question.notify_at,
         question.notify_tries,
-        _text(question.data),
-        _text(question.schema),
-        _text(question.choices),
+        text_of(question.data),
+        text_of(question.schema),
+        text_of(question.choices),
         question.attempt,
         question.asked_by,
         question.asked_at,
         question.expires_at,
     )
-
-
-def _raw(text: str | None) -> Raw | None:
-    return None if text is None else Raw(text.encode())
-
-
-def _text(value: Raw | None) -> str | None:
-    return None if value is None else bytes(value).decode()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ from stateous_contract.states import WAIT_PREFIXES
 
 from stateous_control.rules.awaited import Part, Signal, Wait
 from stateous_control.rules.book import Book
+from stateous_control.store.columns import columns
 from stateous_control.store.pool import Row, Session
 from stateous_control.store.statements import statements
 
@@ -44,7 +44,7 @@ async def read_awaited(session: Session, wanted: Awaited, book: Book) -> None:
     """Read what is wanted, the waits that tasks in the book are parked on, and the signals that may end them."""
     parked = [task.id for task in book.tasks.values() if (task.reason or "").startswith(WAIT_PREFIXES)]
     if parked or wanted.waits:
-        for row in await session.fetch(statements.read_waits, parked, *_columns(sorted(wanted.waits), 3)):
+        for row in await session.fetch(statements.read_waits, parked, *columns(sorted(wanted.waits), 3)):
             _take_in(book, _wait(row))
     names = wanted.names | {
         (task_id, part.name)
@@ -58,11 +58,11 @@ async def read_awaited(session: Session, wanted: Awaited, book: Book) -> None:
         taking = [
             (task, book.tasks[task].token_id, name) for task, name in sorted(names) if task in book.tasks
         ]
-        rows = await session.fetch(statements.read_signals, *_columns(taking, 3), *_columns(keyed, 3))
+        rows = await session.fetch(statements.read_signals, *columns(taking, 3), *columns(keyed, 3))
         book.signals = [_signal(row) for row in rows]
     if sent:
         addresses = [address[:2] for address in sent]
-        for row in await session.fetch(statements.count_signals, *_columns(addresses, 2), SIGNALS_KEPT_MAX):
+        for row in await session.fetch(statements.count_signals, *columns(addresses, 2), SIGNALS_KEPT_MAX):
             book.signals_kept[row["task_id"], row["token_id"]] = row["kept"]
 
 
@@ -85,19 +85,15 @@ async def write_awaited(session: Session, book: Book) -> None:
     """Write what has changed."""
     waits = [_written(wait) for wait in book.waits.values() if wait.is_new or wait.is_changed]
     if waits:
-        await session.fetch(statements.write_waits, *_columns(waits, 7))
+        await session.fetch(statements.write_waits, *columns(waits, 7))
     fresh = [_whole(signal) for signal in book.signals if signal.is_new]
     if fresh:
-        await session.fetch(statements.insert_signals, *_columns(fresh, 8))
+        await session.fetch(statements.insert_signals, *columns(fresh, 8))
     taken = [
         (signal.id, signal.taken_by) for signal in book.signals if signal.is_changed and not signal.is_new
     ]
     if taken:
-        await session.fetch(statements.take_signals, *_columns(taken, 2))
-
-
-def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[list[Any]]:
-    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
+        await session.fetch(statements.take_signals, *columns(taken, 2))
 
 
 def _wait(row: Row) -> Wait:

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Raw
 from stateous_contract.states import TaskState, TokenStatus
 
 from stateous_control.rules.book import Book, Held, Task, Timer, Token
 from stateous_control.rules.policy import write_policy
 from stateous_control.store.books import OpenBook
+from stateous_control.store.columns import text_of
 from stateous_control.store.pool import Session
 from stateous_control.store.statements import statements
 from stateous_control.store.supervised import write_supervised
@@ -92,7 +92,7 @@ def _whole_token(token: Token) -> tuple[Any, ...]:
         _json(token.context),
         token.entered_at,
         token.entered_by,
-        _text(token.entered_payload),
+        text_of(token.entered_payload),
         token.entered_error,
         token.seq,
         _json(token.visits),
@@ -120,7 +120,7 @@ def _changed_token(token: Token, opened: OpenBook) -> tuple[Any, ...]:
         None if context == opened.contexts[token.id] else context,
         token.entered_at,
         token.entered_by,
-        _text(token.entered_payload),
+        text_of(token.entered_payload),
         token.entered_error,
         token.seq,
         _json(token.visits),
@@ -161,7 +161,7 @@ def _new_task(task: Task, book: Book) -> tuple[Any, ...]:
         book.tokens[task.token_id].root_id,
         task.version,
         task.parent_id,
-        _text(task.new_input),
+        text_of(task.new_input),
         write_policy(task.policy),
     )
 
@@ -185,9 +185,9 @@ def _changed_task(task: Task) -> tuple[Any, ...]:
         task.log_seq,
         task.pause_requested_at,
         task.saved_bytes,
-        _text(task.new_decisions),
+        text_of(task.new_decisions),
         task.given_back or None,
-        _text(task.result),
+        text_of(task.result),
         task.error,
     )
 
@@ -223,7 +223,7 @@ def _new_timer(timer: Timer, *, is_stopped: bool) -> tuple[Any, ...]:
         timer.token_id,
         timer.kind,
         timer.event,
-        _text(timer.payload),
+        text_of(timer.payload),
         timer.due_at,
         timer.set_at,
         is_stopped,
@@ -247,12 +247,12 @@ def _new_held(held: Held) -> tuple[Any, ...]:
         held.token_id,
         held.arrival,
         held.event,
-        _text(held.payload),
+        text_of(held.payload),
         held.task_id,
         held.state,
         held.visit,
-        _text(held.context),
-        _text(held.schedules),
+        text_of(held.context),
+        text_of(held.schedules),
         held.error,
     )
 
@@ -263,7 +263,7 @@ async def _write_memory(session: Session, book: Book) -> None:
     await _insert(
         session,
         statements.set_memory,
-        sorted((*place, _text(value)) for place, value in kept.items() if value is not None),
+        sorted((*place, text_of(value)) for place, value in kept.items() if value is not None),
     )
     await _insert(
         session, statements.delete_memory, [place for place, value in kept.items() if value is None]
@@ -274,7 +274,3 @@ async def _write_memory(session: Session, book: Book) -> None:
 
 def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
-
-
-def _text(value: Raw | None) -> str | None:
-    return None if value is None else bytes(value).decode()
