@@ -1,4 +1,8 @@
-"""Many agents at one control plane that was away: they come back one after another (BH-035)."""
+"""Many agents at one control plane that was away: they come back one after another (BH-035).
+
+They are the loops of a hundred agents on one clock that jumps, not a hundred processes: those would take more of a
+machine than a test may, and what is asked here, when each of them sends, is decided in the loops.
+"""
 
 from __future__ import annotations
 
