@@ -8,7 +8,6 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import msgspec
 
 from stateous_control.cli import digits
 from stateous_control.cli.exits import Exit, Failure
+from stateous_control.cli.files import read_secret
 from stateous_control.cli.screen import remark
 
 TIMEOUT_S: Final = 30.0
@@ -132,13 +132,8 @@ def _key(file: Path | None, environment: Mapping[str, str]) -> str | None:
 
 
 def _read_key(file: Path) -> str:
-    try:
-        mode = file.stat().st_mode
-        text = file.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise Failure(Exit.BAD_FILE, f"{file} cannot be read: {why}") from None
-    if stat.S_ISREG(mode) and mode & (stat.S_IRGRP | stat.S_IROTH):
+    text, is_open = read_secret(file)
+    if is_open:
         remark(f"warning: others than its owner can read the key in {file}; run: chmod 600 {file}")
     return text
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stateous_control.cli.exits import Exit, Failure
+from stateous_control.cli.files import read_bytes
 from stateous_control.cli.options import AsJson
 from stateous_control.cli.screen import clean, document, remark, say
 
@@ -52,14 +53,6 @@ def compile_(
     elif not as_json:
         say(f"{clean(graph.workflow)}: {len(graph.main.states)} states, {graph.checksum}")
     return Exit.OK
-
-
-def read_bytes(file: Path) -> bytes:
-    """Read a file that somebody named. Raises `Failure` (78) with one sentence."""
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise Failure(Exit.BAD_FILE, f"{file} cannot be read: {error.strerror}") from None
 
 
 def _write(file: Path, text: str) -> None:

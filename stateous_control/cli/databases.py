@@ -5,7 +5,6 @@ A password never travels on a command line, where every user of the machine can 
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, urlsplit
 
 from stateous_control.cli.exits import Exit, Failure
+from stateous_control.cli.files import read_secret
 from stateous_control.cli.screen import remark
 
 if TYPE_CHECKING:
@@ -131,13 +131,8 @@ def _checked(url: str, where: str, exit_code: Exit) -> str:
 
 
 def _read(file: Path) -> str:
-    try:
-        mode = file.stat().st_mode
-        text = file.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise Failure(Exit.BAD_FILE, f"{file} cannot be read: {why}") from None
-    if mode & (stat.S_IRGRP | stat.S_IROTH) and _has_password(text.strip()):
+    text, is_open = read_secret(file)
+    if is_open and _has_password(text.strip()):
         remark(
             f"warning: {file} holds a password and others than its owner can read it; run: chmod 600 {file}"
         )

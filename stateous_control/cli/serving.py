@@ -169,7 +169,7 @@ def _check_times(lease: float, heartbeat: float, sweep: float, retry_delay: floa
 
 
 def _load(file: Path) -> Graph:
-    from stateous_control.cli.compiling import read_bytes
+    from stateous_control.cli.files import read_bytes
     from stateous_control.graph.compiler import load_file
     from stateous_control.graph.document import WorkflowInvalid
 

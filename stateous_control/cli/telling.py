@@ -22,6 +22,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from stateous_control.cli.exits import Exit, Failure
+from stateous_control.cli.files import read_bytes
 from stateous_control.engine.telling import Deliver, NotDelivered
 
 TIME_S_MAX: Final = 30.0
@@ -51,10 +52,7 @@ def signature(secret: bytes, timestamp: str, body: bytes) -> str:
 def _secret(file: Path | None) -> bytes:
     if file is None:
         raise Failure(Exit.USAGE, "--on-question with a URL needs --on-question-secret-file, to sign with")
-    try:
-        secret = file.read_bytes().strip()
-    except OSError as error:
-        raise Failure(Exit.BAD_FILE, f"{file} cannot be read: {error.strerror}") from None
+    secret = read_bytes(file).strip()
     if len(secret) < SECRET_BYTES_MIN:
         raise Failure(
             Exit.BAD_FILE, f"{file} holds {len(secret)} bytes; a secret has {SECRET_BYTES_MIN} or more"
