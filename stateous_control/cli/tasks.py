@@ -157,7 +157,7 @@ def retry(
     key_file: KeyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Begin anew where a task failed, expired or was cancelled: a new task of a new token."""
+    """Begin anew where a task failed, expired or was cancelled: a new task, of a new token where it had one."""
     more = asked(token=token) | {"checkpoints": not is_fresh}
     _steer(number, "retry", generation, url, key_file, as_json=as_json, more=more)
 

@@ -14,6 +14,7 @@ from stateous_control.rules.book import Book, Task
 from stateous_control.rules.pausing import PAUSING
 from stateous_control.rules.policy import Policy, read_policy
 from stateous_control.rules.queues import is_routine, kind_of, routine_of
+from stateous_control.rules.routines import ANCHOR
 from stateous_control.rules.views import stamp
 from stateous_control.store.pool import Row
 from stateous_control.store.reading import Counted
@@ -223,7 +224,7 @@ def _policy(policy: Policy) -> dict[str, Any]:
 
 def place_of(token: str, state: str) -> dict[str, Any]:
     """Return where a task stands: its token and state, or its routine; an anchor is nobody's token."""
-    named = {} if token.startswith("~") else {"token": token}
+    named = {} if token.startswith(ANCHOR) else {"token": token}
     return named | ({"routine": routine_of(state)[0]} if is_routine(state) else {"state": kind_of(state)})
 
 

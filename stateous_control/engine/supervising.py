@@ -194,6 +194,20 @@ def retry(
     return Operation(wanted, apply, frozenset({task_id, (owner, name.lower())}), 1)
 
 
+def retry_routine(task_id: int, *, generation: int, is_copying: bool, actor: str) -> Operation[TaskView]:
+    """Begin a routine without a graph anew."""
+
+    def apply(opened: OpenBook) -> TaskView:
+        task = opened.task(task_id)
+        retrying.check(opened.book, task, generation)
+        return task_view(
+            opened.book, retrying.retry_routine(opened.book, task, is_copying=is_copying, actor=actor)
+        )
+
+    wanted = Wanted(tasks={task_id}, starts=1, supervision=Supervised(retried={task_id}))
+    return Operation(wanted, apply, frozenset({task_id}), 1)
+
+
 def retry_name(token: str, task: int) -> str:
     """Return the id that a retry's token gets where nobody names one."""
     suffix = f".retry-{task}"

@@ -42,6 +42,7 @@ from stateous_control.engine.people import (
 )
 from stateous_control.engine.watching import Watching
 from stateous_control.rules.access import Access
+from stateous_control.rules.routines import ANCHOR
 from stateous_control.store import people
 from stateous_control.store.people import QuestionFilter, TaskFilter
 from stateous_control.store.pool import Pool
@@ -173,10 +174,12 @@ class Supervision:
     async def retry(
         self, task: int, generation: int, *, token: str | None, is_copying: bool, actor: str | None
     ) -> TaskView:
-        """Begin a new token where a task ended; the answer is the new task."""
+        """Begin a new token where a task ended, or its routine anew; the answer is the new task."""
         place = await people.place_of_task(self._pool, task, self._access.bounds)
         if place is None:
             raise _no_task(task)
+        if place["token"].startswith(ANCHOR):
+            return await self._retry_routine(task, generation, token, is_copying=is_copying, actor=actor)
         name = token or supervising.retry_name(place["token"], task)
         return await self._run(
             supervising.retry(
@@ -187,6 +190,18 @@ class Supervision:
                 is_copying=is_copying,
                 actor=self._actor(actor),
             )
+        )
+
+    async def _retry_routine(
+        self, task: int, generation: int, token: str | None, *, is_copying: bool, actor: str | None
+    ) -> TaskView:
+        if token is not None:
+            raise Refused(
+                Code.INVALID_ARGUMENT, f"task {task} has no token, so its retry takes no 'token' either"
+            )
+        actor = self._actor(actor)
+        return await self._run(
+            supervising.retry_routine(task, generation=generation, is_copying=is_copying, actor=actor)
         )
 
     async def signal(

@@ -17,7 +17,7 @@ from stateous_control.http.answers import Answer, answer
 from stateous_control.http.calls import Call, id_of
 from stateous_control.store.people import QuestionFilter, TaskFilter
 
-_NUMBER: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
+_NUMBER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _STATES: Final = tuple(state.value for state in TaskState)
 _STATUSES: Final = tuple(status.value for status in QuestionStatus)
 _TEXT_CHARS_MAX: Final = 256
@@ -56,9 +56,11 @@ async def log(plane: ControlPlane, call: Call) -> Answer:
 async def checkpoints(plane: ControlPlane, call: Call) -> Answer:
     query = call.query
     version = _number(query, "version", low=1, high=2**31 - 1, default=1)
-    after = _number(query, "after", low=0, high=limits.TASK_ID_MAX, default=0)
+    # What a retry took over is numbered up to 0, before what it passed itself.
+    lowest = -limits.TASK_ID_MAX
+    after = _number(query, "after", low=lowest, high=limits.TASK_ID_MAX, default=None)
     page = await plane.supervision.checkpoints(
-        call.task, version=version or 1, after=after or 0, limit=_limit(query)
+        call.task, version=version or 1, after=lowest if after is None else after, limit=_limit(query)
     )
     return answer(page)
 

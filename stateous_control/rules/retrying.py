@@ -1,7 +1,8 @@
 """Retries by people: a task that ended without success stays ended; a new one begins where it was (C14).
 
 A token that has ended stays ended too. So the retry is a new token of the same graph, in the state of the old task,
-with the context that the old token had, and its task is linked by `retried_from`.
+with the context that the old token had, and its task is linked by `retried_from`. A routine without a graph begins
+anew with the input that it had.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from stateous_control.rules.book import Book, Task, Token
 from stateous_control.rules.durable import check_generation
 from stateous_control.rules.moves import begin_at
 from stateous_control.rules.queues import kind_of
+from stateous_control.rules.routines import start_again
 
 
 def retry(book: Book, task: Task, name: str, *, is_copying: bool, actor: str) -> tuple[Token, Task]:
@@ -43,10 +45,21 @@ def retry(book: Book, task: Task, name: str, *, is_copying: bool, actor: str) ->
     begin_at(book, token, old.state, retried_from=task.id, by=actor)
     (fresh,) = book.live_tasks(token)
     fresh.retried_from, fresh.version, fresh.state = task.id, task.version, task.state
+    _link(book, task, fresh, is_copying=is_copying, actor=actor)
+    return token, fresh
+
+
+def retry_routine(book: Book, task: Task, *, is_copying: bool, actor: str) -> Task:
+    """Begin a routine without a graph anew; `check` has let it through."""
+    fresh = start_again(book, task)
+    _link(book, task, fresh, is_copying=is_copying, actor=actor)
+    return fresh
+
+
+def _link(book: Book, task: Task, fresh: Task, *, is_copying: bool, actor: str) -> None:
     fresh.saved_bytes = task.saved_bytes if is_copying else 0
     fresh.entries[0].data |= {"retried_from": task.id, "by": actor}
     book.retries[task.id] = fresh.id
-    return token, fresh
 
 
 def check(book: Book, task: Task, generation: int) -> None:
@@ -63,8 +76,13 @@ def check(book: Book, task: Task, generation: int) -> None:
             Code.ALREADY_RETRIED,
             f"task {task.id} was retried as task {book.retries[task.id]}; retry that one",
         )
+    if task.parent_id is not None:
+        raise Refused(
+            Code.NOT_RETRYABLE,
+            f"task {task.id} is a child of task {task.parent_id}, and is begun again by the retry of that",
+        )
     if task.is_routine:
-        raise Refused(Code.NOT_RETRYABLE, f"task {task.id} moves no token: start its routine again")
+        return
     if old.parent is not None:
         raise Refused(Code.CHILD_TOKEN, f"{old.name!r} is part of {old.parent!r} and is retried with it")
     if not old.status.is_final or (task.visit, _plain(task.state)) != (old.visit, old.state):

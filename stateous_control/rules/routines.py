@@ -19,8 +19,11 @@ from stateous_control.rules.durable import check_durable, pass_point
 from stateous_control.rules.holding import check_attempt
 from stateous_control.rules.moves import cancel_tasks, ready
 from stateous_control.rules.policy import Policy
-from stateous_control.rules.queues import queue_of
+from stateous_control.rules.queues import queue_of, routine_of
 from stateous_control.rules.waits import wake
+
+ANCHOR: Final = "~"
+"""What the name of an anchor begins with; no token's does."""
 
 _CHILD: Final = msgspec.json.Decoder(dict[str, int])
 
@@ -31,7 +34,7 @@ def start(book: Book, owner: str, said: Start) -> Task:
     anchor = Token(
         id=next(book.token_ids),
         owner=owner,
-        name=f"~{task_id}",
+        name=f"{ANCHOR}{task_id}",
         graph="",
         workflow="",
         state="",
@@ -52,6 +55,22 @@ def start(book: Book, owner: str, said: Start) -> Task:
     book.add_task(task)
     ready(anchor, task, book.now)
     return task
+
+
+def start_again(book: Book, old: Task) -> Task:
+    """Start the routine of a task that has ended anew, linked by `retried_from`; the writer gives it the old input."""
+    said = Start(
+        routine=routine_of(old.state)[0],
+        version=old.version,
+        input=Raw(b"null"),
+        retries=old.retries,
+        backoff_s=old.policy.backoff_s,
+        max_backoff_s=old.policy.max_backoff_s,
+        not_retryable=list(old.policy.not_retryable),
+    )
+    fresh = start(book, book.tokens[old.token_id].owner, said)
+    fresh.retried_from = old.id
+    return fresh
 
 
 def spawn(book: Book, parent: Task, said: Spawn) -> tuple[int, bool]:

@@ -26,12 +26,17 @@ UPDATE tokens k SET has_children = n.has_children, current_root = n.current_root
 FROM unnest($1::bigint[], $2::boolean[], $3::bigint[]) AS n (id, has_children, current_root) WHERE k.id = n.id;
 
 -- name: insert_tasks
--- New tasks, as they are when nothing has happened to them yet.
+-- New tasks, as they are when nothing has happened to them yet. A retry has the input of what it retries.
 INSERT INTO tasks (id, token_id, state, visit, retries, ready_at, held_ready_at, owner, log_seq, expires_at,
-  retried_from, saved_bytes, root_id, handler_version, parent_id, input, policy)
-SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::int[], $5::int[], $6::timestamptz[],
-  $7::timestamptz[], $8::text[], $9::bigint[], $10::timestamptz[], $11::bigint[], $12::bigint[], $13::bigint[],
-  $14::int[], $15::bigint[], $16::text[], $17::text[]);
+  retried_from, saved_bytes, root_id, handler_version, parent_id, policy, input)
+SELECT n.id, n.token_id, n.state, n.visit, n.retries, n.ready_at, n.held_ready_at, n.owner, n.log_seq, n.expires_at,
+  n.retried_from, n.saved_bytes, n.root_id, n.version, n.parent_id, n.policy,
+  CASE WHEN n.retried_from IS NULL THEN n.input ELSE (SELECT o.input FROM tasks o WHERE o.id = n.retried_from) END
+FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::int[], $5::int[], $6::timestamptz[], $7::timestamptz[],
+    $8::text[], $9::bigint[], $10::timestamptz[], $11::bigint[], $12::bigint[], $13::bigint[], $14::int[],
+    $15::bigint[], $16::text[], $17::text[])
+  AS n (id, token_id, state, visit, retries, ready_at, held_ready_at, owner, log_seq, expires_at, retried_from,
+    saved_bytes, root_id, version, parent_id, input, policy);
 
 -- name: update_tasks
 -- Changed tasks, and the end of the lease of each that runs no more.
@@ -122,13 +127,20 @@ SELECT n.*, $7 FROM unnest($1::bigint[], $2::int[], $3::text[], $4::int[], $5::b
   AS n (task_id, version, step, occurrence, seq, value);
 
 -- name: copy_saved
--- Give a retried task what the one before it had passed and been told. $1 from, $2 to.
+-- Give a retried task what the one before it had passed and been told, but for children whose end it had not taken:
+-- they ended with it, and are started again. Checkpoints are numbered by the log of their task; these end at 0, before
+-- the first that the new task writes. $1 from, $2 to.
 WITH n AS MATERIALIZED (
   SELECT * FROM unnest($1::bigint[], $2::bigint[]) AS n (old_id, new_id)
 ), passed AS (
   INSERT INTO checkpoints (task_id, version, step, occurrence, seq, value, stored_at)
-  SELECT n.new_id, c.version, c.step, c.occurrence, c.seq, c.value, c.stored_at
+  SELECT n.new_id, c.version, c.step, c.occurrence, c.seq - max(c.seq) OVER (PARTITION BY n.new_id), c.value, c.stored_at
   FROM n JOIN checkpoints c ON c.task_id = n.old_id
+  WHERE NOT EXISTS (
+    SELECT FROM tasks child WHERE child.parent_id = n.old_id AND c.value = '{"task":' || child.id || '}'
+      AND NOT EXISTS (
+        SELECT FROM checkpoints r WHERE r.task_id = n.old_id AND r.version = c.version
+          AND (r.step = 'result:' || child.id OR r.value LIKE '{"outcome":"result","task":' || child.id || ',%')))
 )
 INSERT INTO questions (id, task_id, key, occurrence, data, schema, choices, status, attempt, asked_by, asked_at,
   expires_at, remind_s, answer, answered_by, answered_at, tellings)

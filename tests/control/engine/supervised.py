@@ -82,13 +82,16 @@ async def answer(
     return await one.supervision.answer(question, raw(value), generation, actor)
 
 
-async def steer(one: ControlPlane, verb: str, task: int, generation: int | None = None) -> TaskView:
+async def steer(
+    one: ControlPlane, verb: str, task: int, generation: int | None = None, **more: Any
+) -> TaskView:
     if generation is None:
         generation = (await one.supervision.task(task)).generation
     if verb == "cancel":
         return await one.supervision.cancel(task, generation)
     if verb == "retry":
-        return await one.supervision.retry(task, generation, token=None, is_copying=True, actor="ann")
+        said = {"token": None, "is_copying": True, "actor": "ann"} | more
+        return await one.supervision.retry(task, generation, **said)
     change = one.supervision.pause if verb == "pause" else one.supervision.resume
     return await change(task, generation, "ann")
 
