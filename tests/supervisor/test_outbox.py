@@ -159,6 +159,31 @@ def test_somebody_elses_database_is_set_aside_whole_a_40(tmp_path: Path) -> None
         assert foreign.execute("SELECT count(*) FROM theirs").fetchone() == (0,)
 
 
+def test_a_file_of_zero_bytes_is_an_outbox_without_records_bh_032(tmp_path: Path) -> None:
+    (tmp_path / outboxes.FILE).touch()
+
+    with opened(tmp_path) as outbox:
+        assert not any(outbox.found)
+        outbox.commit(Batch(messages=[report(1, 1)]))
+
+    with opened(tmp_path) as outbox:
+        assert [envelope.task for envelope in outbox.found.messages] == [1]
+
+
+def test_an_outbox_of_a_later_version_is_kept_whole_for_it_bh_032(tmp_path: Path) -> None:
+    with opened(tmp_path) as outbox:
+        outbox.commit(Batch(messages=[report(1, 1)]))
+    with closing(sqlite3.connect(tmp_path / outboxes.FILE)) as later:
+        later.execute("PRAGMA user_version = 99")
+
+    with opened(tmp_path) as outbox:
+        assert "is not an outbox of version" in outbox.found.aside[0]
+        assert outbox.found.messages == []
+
+    with closing(sqlite3.connect(tmp_path / f"{outboxes.FILE}.aside-1")) as later:
+        assert later.execute("SELECT count(*) FROM messages").fetchone() == (1,)
+
+
 def test_a_copied_file_is_told_by_its_inode_bh_010(tmp_path: Path) -> None:
     with opened(tmp_path / "a") as outbox:
         outbox.commit(Batch(grants=[grant(1)]))
