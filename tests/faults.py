@@ -65,6 +65,7 @@ class FaultProxy:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)  # closing alone leaves a thread in accept()
         self._listener.close()
         self.cut()
 

@@ -333,6 +333,7 @@ class Life(RuleBasedStateMachine):
 _QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
 
+@pytest.mark.timeout(300)  # seconds of work, of which a busy machine makes minutes
 class TestLife(Life.TestCase):
     settings = settings(max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=_QUIET)
 
