@@ -1,5 +1,6 @@
-"""The web server around the app: its socket, how long connections live, and how it stops. Only here is uvicorn known.
+"""The web server around the app: its socket, how long connections live, and how it stops.
 
+Only here and in `arriving` is uvicorn known.
 The first SIGTERM or SIGINT answers every waiting claim at once and gives the rest five seconds; a second one ends now.
 """
 
@@ -18,6 +19,7 @@ from typing import Final
 import uvicorn
 
 from stateous_control.engine.operations import ControlPlane
+from stateous_control.http.arriving import Arriving
 from stateous_control.http.door import Door
 from stateous_control.http.routes import make_app
 from stateous_control.http.strangers import Strangers
@@ -110,7 +112,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 make_app(door),
-                http="httptools",
+                http=Arriving,
                 ws="none",
                 lifespan="off",
                 log_config=None,

@@ -54,9 +54,10 @@ def _end(host: Host, spared: int | None) -> NoReturn:
     What routines started goes first: the agent that would end it may be dead (A-48). The warden stays, should one
     of them take the interpreter from this thread for good.
     """
-    host.end_isolated(ISOLATED_S)
-    processes.end_session(spared)
-    if host.link.fault is None:
-        os._exit(0)
-    os.write(2, host.link.fault.encode())
-    os._exit(70)
+    try:  # User code may have closed every descriptor, of which this needs some.
+        host.end_isolated(ISOLATED_S)
+        processes.end_session(spared)
+        if host.link.fault is not None:
+            os.write(2, host.link.fault.encode())
+    finally:
+        os._exit(0 if host.link.fault is None else 70)

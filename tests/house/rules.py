@@ -18,7 +18,7 @@ DOORS: dict[str, dict[str, list[str]]] = {
         "starlette": [f"{CONTROL}/http/routes.py"],
         "prometheus_client": [f"{CONTROL}/http/metrics.py"],
         "uvloop": [f"{CONTROL}/cli/running.py"],
-        "uvicorn": [f"{CONTROL}/http/server.py"],
+        "uvicorn": [f"{CONTROL}/http/server.py", f"{CONTROL}/http/arriving.py"],
         "typer": [f"{CONTROL}/cli/*.py"],
         "tenacity": [f"{CONTROL}/cli/following.py"],
         "structlog": [f"{CONTROL}/logs.py"],

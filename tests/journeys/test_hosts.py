@@ -22,6 +22,8 @@ def hand(ctx):
     wrote(ctx, "begin")
     if ctx["kind"] == "ends":
         os._exit(3)
+    if ctx["kind"] == "closes":
+        os.closerange(0, 65_536)
     return events.made(Made(size=0))
 """
 
@@ -43,6 +45,22 @@ def test_a_routine_that_ends_its_host_costs_its_own_attempts(
     assert len(failed) == 3
     assert all("3" in text for text in failed), failed
     assert folders.phases(folder, "ends") == [(1, "begin"), (2, "begin"), (3, "begin")]
+
+
+def test_a_routine_that_closes_every_descriptor_costs_its_own_attempts(
+    box: Path, plane_url: str, plane: ControlPlaneClient
+) -> None:
+    """A-23: such a host cannot say anything any more, not even where it failed; it ends, and the box goes on."""
+    folder = folders.make(box, plane_url, hand=ENDS)
+
+    with AgentProgram(folder, plane_url) as agent:
+        plane.start("closes", kind="closes")
+        plane.until("closes", state="rescue", within_s=30)
+        plane.start("works-after-that")
+        plane.until("works-after-that", status="completed")
+        assert agent.child.poll() is None
+
+    assert plane.kinds("closes").count("task_failed") == 3
 
 
 def test_an_agent_that_slept_through_its_lease_lets_go(
