@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import psutil
 import pytest
+from faults import FaultProxy
 from programs import AgentProgram, ControlPlaneClient, wait_for
 
 from journeys import folders
@@ -65,23 +66,27 @@ def sizes(pid: int, state: Path) -> Sizes:
     )
 
 
-def run_many(plane: ControlPlaneClient, name: str, count: int) -> None:
-    """Run tokens in batches; two of five fail once, one of twenty runs in a process of its own."""
+def run_many(plane: ControlPlaneClient, way: FaultProxy, name: str, count: int) -> None:
+    """Run tokens in batches; two of five fail once, one of twenty runs in a process of its own, and in each batch
+    all connections are cut.
+    """
     asking = "/tokens?status=active&limit=1"
     for first in range(0, count, BATCH):
         for number in range(first, first + BATCH):
             kind = "loop" if number % 20 == 7 else "hand"
             plane.start(f"{name}-{number}", kind=kind, fails=int(number % 5 < 2))
+        way.cut()
         wait_for(lambda: plane.http.get(asking).json() == [], within_s=90, what="end of a batch")
+        way.heard.clear()
 
 
 def compare(box: Path, url: str, plane: ControlPlaneClient, *, warm: int, count: int, kb_max: int) -> None:
     folder = folders.make(box / "leaks", url, hand=MIXED, loop="")
     state = box / "leaks-state"
-    with AgentProgram(folder, url, "--tasks", "20") as agent:
-        run_many(plane, "warm", warm)
+    with FaultProxy(url) as way, AgentProgram(folder, way.url, "--tasks", "20") as agent:
+        run_many(plane, way, "warm", warm)
         before = sizes(agent.child.pid, state)
-        run_many(plane, "counted", count)
+        run_many(plane, way, "counted", count)
         wait_for(
             lambda: sizes(agent.child.pid, state).processes <= before.processes,
             within_s=20,
