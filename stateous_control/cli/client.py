@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -110,6 +111,8 @@ def connected(url: str, key_file: Path | None = None) -> Iterator[Client]:
     with httpx.Client(
         base_url=base,
         timeout=TIMEOUT_S,
+        # What this machine trusts, or SSL_CERT_FILE names, as in the agent; httpx has a list of its own.
+        verify=ssl.create_default_context() if parsed.scheme == "https" else True,
         trust_env=not _is_local(parsed.host),
         follow_redirects=False,
         headers={} if key is None else {"Authorization": f"Bearer {key}"},

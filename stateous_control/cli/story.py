@@ -89,7 +89,8 @@ def told(entry: Mapping[str, Any]) -> str:
 
 def token_line(token: Mapping[str, Any]) -> str:
     """Return a token in one line: where it is and what it is."""
-    return clean(f"{token.get('token')}: {token.get('state')}, {token.get('status')}")
+    pausing = f", pausing {token['pausing']}" if token.get("pausing") else ""
+    return clean(f"{token.get('token')}: {token.get('state')}, {token.get('status')}{pausing}")
 
 
 def _state(name: str) -> str:

@@ -76,7 +76,8 @@ def _warn(supervisors: list[dict[str, Any]], queues: list[dict[str, Any]]) -> No
         )
     for each in queues:
         if each["depth"] and not each["is_served"]:
-            remark(f"warning: {each['depth']:,} tasks wait in {clean(each['state'])}, and nobody serves it")
+            tasks = "1 task waits" if each["depth"] == 1 else f"{each['depth']:,} tasks wait"
+            remark(f"warning: {tasks} in {clean(each['state'])}, and nobody serves it")
 
 
 def _ago(stamp: str, now: str | None) -> str:

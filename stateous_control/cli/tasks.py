@@ -70,7 +70,8 @@ def list_(
 
 def _why(task: Mapping[str, Any]) -> str:
     served = f"nobody serves version {task['version']}" if task.get("unroutable") else None
-    return ", ".join(each for each in (task["watchdog_stop_reason"], served) if each) or "-"
+    told = (task["watchdog_stop_reason"], task.get("pausing"), served)
+    return ", ".join(each for each in told if each) or "-"
 
 
 @app.command()
@@ -186,8 +187,15 @@ def _steer(
 def _line(view: Mapping[str, Any]) -> str:
     why = f" ({view['watchdog_stop_reason']})" if view["watchdog_stop_reason"] else ""
     pausing = f", {view['pausing']}" if view.get("pausing") else ""
+    of = (
+        f" of {view['token']}"
+        if "token" in view
+        else f" of task {view['parent']}"
+        if "parent" in view
+        else ""
+    )
     return clean(
-        f"task {view['task']} of {view.get('token', 'its own')}: {view.get('state') or view['routine']}, "
+        f"task {view['task']}{of}: {view.get('state') or view['routine']}, "
         f"{view['current_state']}{why}{pausing}"
     )
 
@@ -206,6 +214,10 @@ def _show(view: Mapping[str, Any]) -> None:
                         ("retried_as", "retried as task")):  # fmt: skip
         if name in view:
             say(clean(f"{words} {view[name]}"))
+    if view.get("error"):
+        say(clean(f"error: {_short(view['error'])}"))
+    if "result" in view:
+        say(clean(f"result: {_short(view['result'])}"))
     if "question" in view:
         remark(f"it waits for an answer: stateous-control question show {view['question']}")
 

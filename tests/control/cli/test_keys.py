@@ -272,8 +272,11 @@ def serial(url: str, context: ssl.SSLContext) -> int:
 
 
 def test_tls_is_served_from_files_and_a_hangup_reads_them_again(
-    postgres: str, migrated_template: str, tmp_path: Path
+    postgres: str, migrated_template: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Commands trust what the machine trusts, or the file that SSL_CERT_FILE names, on this machine too."""
+    from stateous_control.cli.main import run
+
     authority = trustme.CA()
     chain, key = certificate(authority, tmp_path)
     context = ssl.create_default_context()
@@ -283,6 +286,11 @@ def test_tls_is_served_from_files_and_a_hangup_reads_them_again(
         with serving(str(WORKFLOW), "--database", database, *files) as (process, url):
             assert url.startswith("https://")
             assert httpx.get(f"{url}/health", verify=context).status_code == 200
+            authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+            monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+            assert run(("token", "list", "--url", url)) == 0
+            monkeypatch.delenv("SSL_CERT_FILE")
+            assert run(("token", "list", "--url", url)) == 69
             old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             authority.configure_trust(old)
             old.maximum_version = ssl.TLSVersion.TLSv1_2

@@ -186,6 +186,14 @@ def test_a_pause_says_that_it_comes_after_the_current_step(live: Live, ask) -> N
     name, task = hold(live)
     code, out, _ = ask("task", "pause", str(task))
     assert (code, out) == (0, f"task {task} of {name}: plain, running, pausing after the current step\n")
+    assert "running  pausing after the current step" in ask("task", "list", "--token", name)[1]
+
+
+def test_a_tokens_pause_says_so_while_a_worker_has_its_task(live: Live, ask) -> None:
+    """S1-69."""
+    name, _ = hold(live)
+    code, out, _ = ask("token", "pause", name)
+    assert (code, out) == (0, f"{name}: plain, paused, pausing after the current step\n")
 
 
 def test_a_task_that_was_given_back_shows_how_often(live: Live, ask) -> None:

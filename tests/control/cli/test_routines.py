@@ -43,7 +43,17 @@ def test_lists_show_routines_beside_states(live: Live, ask) -> None:
     _, out, _ = ask("task", "start", "listed", "--json")
     task = json.loads(out)["task"]
     assert ask("task", "list")[0] == 0
-    assert "listed, pending" in ask("task", "show", str(task))[1]
+    assert ask("task", "show", str(task))[1].startswith(f"task {task}: listed, pending\n")
+
+
+def test_show_tells_how_a_routine_ended(live: Live, ask) -> None:
+    for routine, outcome, told in (
+        ("well", {"kind": "returned", "result": {"n": 2**70}}, 'result: {"n": 1180591620717411303424}'),
+        ("ill", {"kind": "failed", "error": "ValueError: boom"}, "error: ValueError: boom"),
+    ):
+        _, out, _ = ask("task", "start", routine, "--json")
+        run_one(live, routine, **outcome)
+        assert ask("task", "show", str(json.loads(out)["task"]))[1].splitlines()[-1] == told
 
 
 def test_an_input_that_is_no_json_is_refused_here(live: Live, ask) -> None:
