@@ -127,8 +127,8 @@ SELECT n.*, $7 FROM unnest($1::bigint[], $2::int[], $3::text[], $4::int[], $5::b
   AS n (task_id, version, step, occurrence, seq, value);
 
 -- name: copy_saved
--- Give a retried task what the one before it had passed and been told, but for children whose end it had not taken:
--- they ended with it, and are started again. Checkpoints are numbered by the log of their task; these end at 0, before
+-- Give a retried task what the one before it had passed and been told, but for children whose result it had not taken
+-- or that had none: they are started again. Checkpoints are numbered by the log of their task; these end at 0, before
 -- the first that the new task writes. $1 from, $2 to.
 WITH n AS MATERIALIZED (
   SELECT * FROM unnest($1::bigint[], $2::bigint[]) AS n (old_id, new_id)
@@ -137,10 +137,11 @@ WITH n AS MATERIALIZED (
   SELECT n.new_id, c.version, c.step, c.occurrence, c.seq - max(c.seq) OVER (PARTITION BY n.new_id), c.value, c.stored_at
   FROM n JOIN checkpoints c ON c.task_id = n.old_id
   WHERE NOT EXISTS (
-    SELECT FROM tasks child WHERE child.parent_id = n.old_id AND c.value = '{"task":' || child.id || '}'
-      AND NOT EXISTS (
+    SELECT FROM tasks child WHERE child.parent_id = n.old_id AND (
+      c.value = '{"task":' || child.id || '}' AND (child.current_state <> 'completed' OR NOT EXISTS (
         SELECT FROM checkpoints r WHERE r.task_id = n.old_id AND r.version = c.version
-          AND (r.step = 'result:' || child.id OR r.value LIKE '{"outcome":"result","task":' || child.id || ',%')))
+          AND r.value LIKE '{"outcome":"result","task":' || child.id || ',%'))
+      OR c.value LIKE '{"outcome":"result","task":' || child.id || ',%' AND child.current_state <> 'completed'))
 )
 INSERT INTO questions (id, task_id, key, occurrence, data, schema, choices, status, attempt, asked_by, asked_at,
   expires_at, remind_s, answer, answered_by, answered_at, tellings)

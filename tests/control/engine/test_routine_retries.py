@@ -68,19 +68,28 @@ async def test_what_has_no_token_takes_none_and_a_child_is_its_parents(database:
     assert (await sql(database, "SELECT count(*) AS n FROM tasks"))[0]["n"] == 2
 
 
-async def test_a_retry_starts_the_children_again_whose_end_was_not_taken(database: str) -> None:
+async def test_a_retry_starts_the_children_again_that_failed_or_whose_end_was_not_taken(
+    database: str,
+) -> None:
     """What ended with the old task is nobody's child any more: a wait for it would be refused for ever."""
     async with plane(database) as one:
         old = await begun(one)
         done = await spawned(one, old, "done")
         first = await spawned(one, old, "first")
+        broken = await spawned(one, old, "broken")
         lost = await spawned(one, old, "lost")
-        for _ in (done, first):
+        for child in (done, first, broken):
             grant = await taken(one, "part")
-            said = Report(kind="returned", result=raw(1), attempt=1, **HOLDER)
-            await one.report(grant.task, said)
+            assert grant.task == child
+            said = (
+                {"kind": "failed", "error": "x"}
+                if child == broken
+                else {"kind": "returned", "result": raw(1)}
+            )
+            await one.report(grant.task, Report(**said, attempt=1, **HOLDER))
         for wait, step in (
             (Wait(kind="result", task=done), f"result:{done}"),
+            (Wait(kind="result", task=broken), "how it went"),
             (Wait(kind="any", of=[Wait(kind="result", task=first)]), "decision"),
         ):
             await park(one, old.task, attempt=1, wait=wait, step=step, occurrence=1)
