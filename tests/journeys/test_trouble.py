@@ -51,6 +51,14 @@ def processes_of(agent: AgentProgram) -> list[psutil.Process]:
     return [root, *root.children(recursive=True)]
 
 
+def told_by_the_system(process: psutil.Process) -> bytes:
+    """Return the command line and the environment of a process; nothing of one that has ended."""
+    try:
+        return b"".join(Path(f"/proc/{process.pid}/{what}").read_bytes() for what in ("cmdline", "environ"))
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
 def running(made: Path, *tokens: str) -> None:
     wait_for(lambda: all(folders.phases(made, t) for t in tokens), within_s=20, what="routine that runs")
 
@@ -202,7 +210,7 @@ def test_the_key_is_in_its_file_and_its_header_and_nowhere_else_bh_055(
             Rule(BEAT, forwards=False, answer=page(401)),
         ]
         agent.line("key.refused", within_s=20)
-        everybody = processes_of(agent)
+        everybody = [told for each in processes_of(agent) if (told := told_by_the_system(each))]
         state = box.parent / f"{box.name}-state"
         status = subprocess.run(
             [BIN / "stateous-supervisor", "status", made, "--state-dir", state, "--json"],
@@ -210,9 +218,7 @@ def test_the_key_is_in_its_file_and_its_header_and_nowhere_else_bh_055(
             text=True,
             check=True,
         ).stdout
-        seen = [
-            Path(f"/proc/{p.pid}/{what}").read_bytes() for p in everybody for what in ("cmdline", "environ")
-        ]
+        seen = list(everybody)
         (tmp_path / "gate").touch()
         wait_for(lambda: "RuntimeError" in agent.told, within_s=20, what="failed routine")
         seen += [file.read_bytes() for file in state.rglob("*") if file.is_file()]
