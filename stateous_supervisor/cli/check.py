@@ -39,7 +39,8 @@ def check(
         for routine in routines:
             kind = "async def" if routine.is_async else "def"
             what = f"{routine.state}{_version(routine)}"
-            print(f"{what:<24} {kind} {routine.name} ({Path(routine.file).name}:{routine.line})")
+            strict = ", strict" if routine.is_strict else ""
+            print(f"{what:<24} {kind} {routine.name} ({Path(routine.file).name}:{routine.line}){strict}")
     for sentence in faults:
         print(f"error: {sentence}", file=sys.stderr)
     raise typer.Exit(Exit.CONFIG if faults else Exit.DONE)
@@ -90,6 +91,7 @@ def _document(checksum: str | None, routines: list[RoutineFacts], faults: list[s
             "line": r.line,
             "name": r.name,
             "async": r.is_async,
+            "strict": r.is_strict,
         }
         for r in routines
     ]

@@ -66,6 +66,7 @@ class Routine:
             isolation=self.isolation,
             versions=[self.version],
             timeout_s=self.timeout_s,
+            is_strict=self.is_strict,
         )
 
     def context_model(self) -> Any:

@@ -59,6 +59,7 @@ class RoutineFacts(msgspec.Struct, omit_defaults=True, kw_only=True):
     isolation: str | None = None
     versions: list[int] = msgspec.field(default_factory=lambda: [1])
     timeout_s: float | None = None
+    is_strict: bool = False
 
 
 class BrokenFile(msgspec.Struct, kw_only=True):

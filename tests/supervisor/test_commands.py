@@ -239,6 +239,23 @@ def test_check_of_a_good_folder_lists_its_routines(tmp_path: Path) -> None:
     )
 
 
+STRICT = """
+from stateous_supervisor import routine
+@routine("refund", strict=True)
+def refund(ctx, number):
+    pass
+"""
+
+
+def test_check_names_what_is_strict(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "f", plain=PLAIN, refunds=STRICT)
+    plain, strict = call("check", folder).stdout.splitlines()
+    document = json.loads(call("check", folder, "--json").stdout)
+
+    assert (plain.endswith(", strict"), strict.endswith("def refund (refunds.py:3), strict")) == (False, True)
+    assert [each["strict"] for each in document["routines"]] == [False, True]
+
+
 @pytest.mark.parametrize(("text", "is_ok"), [("", True), ("def x(:\n", False)])
 def test_check_as_json_is_one_document_either_way_bh_060(tmp_path: Path, text: str, is_ok: bool) -> None:
     checked = call("check", make_folder(tmp_path / "f", plain=PLAIN, bad=text), "--json")
