@@ -57,8 +57,8 @@ KeepLogs = Annotated[
 Data = Annotated[
     Path | None,
     typer.Option(
-        help="The folder of the embedded PostgreSQL. Default: $STATE_DIRECTORY, else "
-        "$XDG_STATE_HOME/stateous-control, else ~/.local/state/stateous-control.",
+        help="The folder of the embedded PostgreSQL. Default: STATE_DIRECTORY, else "
+        "stateous-control in XDG_STATE_HOME or in ~/.local/state.",
     ),
 ]
 Database = Annotated[

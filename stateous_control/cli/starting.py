@@ -24,7 +24,7 @@ def start_many(
     key_file: KeyFile = None,
     as_json: AsJson = False,
 ) -> int:
-    """Start a token for each line of FILE: {"token": "T-1", "context": {…}, "key": "…"}. Those that exist stay."""
+    """Start a token for each line of FILE: {"token": "T-1", "context": {}, "key": "k"}. Those that exist stay."""
     from stateous_control.cli.client import connected
 
     results: list[dict[str, Any]] = []

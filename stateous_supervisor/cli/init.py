@@ -15,7 +15,7 @@ def init(
     source: Annotated[
         str,
         typer.Argument(
-            help="A running control plane (http://…) or a workflow file (.yaml, .json).", metavar="SOURCE"
+            help="The URL of a running control plane, or a workflow file (.yaml, .json).", metavar="SOURCE"
         ),
     ],
     folder: Annotated[
