@@ -21,6 +21,7 @@ from typing import Final
 
 from stateous_supervisor.host.attempt import Attempt, Speaker
 from stateous_supervisor.host.cell import Cell
+from stateous_supervisor.host.failures import describe
 from stateous_supervisor.host.orders import Hatch, Ready
 from stateous_supervisor.host.outcomes import failed
 from stateous_supervisor.link.frames import Cancel, Logged, Outcome, Run, ToHost
@@ -107,6 +108,17 @@ class Isolation:
     # In the thread.
 
     def _live(self) -> None:
+        try:
+            self._serve()
+        except (
+            BaseException
+        ) as error:  # A host that starts no isolated routine any more would be kept for ever.
+            try:
+                os.write(2, describe(error).traceback.encode())
+            finally:
+                os._exit(70)
+
+    def _serve(self) -> None:
         self._selector.register(self._wake_read, selectors.EVENT_READ, self._clear_wake)
         while not self._is_closed.is_set():
             while self._commands:

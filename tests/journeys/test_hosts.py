@@ -12,6 +12,7 @@ from journeys import folders
 
 ENDS = """
 import os
+import sys
 from contract import Made, events, states
 from stateous_supervisor import on_state
 from _shared import is_open, wrote
@@ -22,9 +23,21 @@ def hand(ctx):
     wrote(ctx, "begin")
     if ctx["kind"] == "ends":
         os._exit(3)
+    if ctx["kind"] == "forgets":
+        sys.modules.clear()
     if ctx["kind"] == "closes":
         os.closerange(0, 65_536)
     return events.made(Made(size=0))
+"""
+
+APART = """
+from contract import events, states
+from stateous_supervisor import on_state
+
+
+@on_state(states.rescue, isolation="process")
+def rescue(ctx):
+    return events.passed()
 """
 
 
@@ -61,6 +74,20 @@ def test_a_routine_that_closes_every_descriptor_costs_its_own_attempts(
         assert agent.child.poll() is None
 
     assert plane.kinds("closes").count("task_failed") == 3
+
+
+def test_a_routine_that_breaks_what_starts_isolated_ones_costs_its_host(
+    box: Path, plane_url: str, plane: ControlPlaneClient
+) -> None:
+    """A-23, A-24: a host that could start no isolated routine any more would keep their tasks for ever."""
+    folder = folders.make(box, plane_url, hand=ENDS, rescue=APART)
+
+    with AgentProgram(folder, plane_url) as agent:
+        plane.start("forgets", kind="forgets")
+        plane.until("forgets", status="failed", within_s=30)  # its isolated routine has no retries
+        agent.line("host.started", within_s=30)
+        plane.start("works-again")
+        plane.until("works-again", status="completed")
 
 
 def test_an_agent_that_slept_through_its_lease_lets_go(
