@@ -24,6 +24,13 @@ def manager(tmp_path: Path) -> Iterator[Manager]:
     made.door.close()
 
 
+def settled() -> anyio.Event:
+    """Stands for an agent whose socket can be asked."""
+    event = anyio.Event()
+    event.set()
+    return event
+
+
 @pytest.mark.parametrize("call", HELD)
 def test_a_loop_that_hangs_is_named_and_the_watchdog_is_not_answered(call: str, manager: Manager) -> None:
     """The call never comes back, in spite of its deadline: a fault of ours, not of the control plane."""
@@ -36,7 +43,7 @@ def test_a_loop_that_hangs_is_named_and_the_watchdog_is_not_answered(call: str, 
             world.agent({"plain": routine}) as agent,
             anyio.create_task_group() as tasks,
         ):
-            tasks.start_soon(announce, agent.supervisor, agent.stop, notifier)
+            tasks.start_soon(announce, agent.supervisor, agent.stop, notifier, settled())
             await until(lambda: manager.count("WATCHDOG=1") >= 2)
             plane = agent.supervisor._control_plane
             setattr(plane, call, lambda *_, **__: anyio.sleep_forever())
@@ -63,7 +70,7 @@ def test_a_control_plane_that_is_away_for_an_hour_makes_no_loop_late(manager: Ma
             world.agent({"plain": stay}) as agent,
             anyio.create_task_group() as tasks,
         ):
-            tasks.start_soon(announce, agent.supervisor, agent.stop, notifier)
+            tasks.start_soon(announce, agent.supervisor, agent.stop, notifier, settled())
             await until(lambda: agent.roster.running)
             world.is_cut = True
             for _ in range(60):
