@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 from importlib import metadata, resources
@@ -93,6 +94,7 @@ def serve(
         windows=windows(keep_tokens, keep_routines, keep_logs),
     )
     with listener, databases.opened(url, databases.data_folder(data, os.environ)) as (used, embedded):
+        _leave_no_core()
         is_orderly = running.run(
             lambda: running.serve_until_stopped(used, embedded, graph, listener, settings, _tell)
         )
@@ -185,6 +187,12 @@ def _load(file: Path) -> Graph:
 
 def _tell(url: str) -> None:
     print(f"listening on {url}", flush=True)
+
+
+def _leave_no_core() -> None:
+    """Have this process leave no core file: keys of requests are in its memory (BH-055). PostgreSQL keeps its limit."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
 
 
 def _end(_number: int, _frame: object) -> NoReturn:

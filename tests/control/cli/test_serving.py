@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 from control.cli.conftest import COMMAND, WORKFLOW, environment, launched, serving, stateous
 from control.databases import run_sql
@@ -211,6 +213,17 @@ def test_the_log_is_json_where_nobody_looks(data: Path) -> None:
         events = [line for line in process.stderr.read().splitlines() if line]
     assert all(line.startswith("{") for line in events)
     assert any('"event": "server.started"' in line for line in events)
+
+
+def test_it_leaves_no_core_file(data: Path) -> None:
+    """BH-055: keys pass through its memory."""
+    before = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (before[1], before[1]))
+    try:
+        with serving("--data", str(data)) as (process, _url):
+            assert psutil.Process(process.pid).rlimit(psutil.RLIMIT_CORE) == (0, before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, before)
 
 
 def test_ctrl_c_in_a_terminal_stops_the_server_in_order(data: Path) -> None:
