@@ -24,7 +24,7 @@ from control.engine.supervised import (
     steer,
     store,
 )
-from stateous_contract.messages import Report
+from stateous_contract.messages import Grant, Report
 
 from stateous_control.store.people import QuestionFilter, TaskFilter
 from stateous_control.store.pool import Rejected
@@ -116,9 +116,18 @@ async def _park(url: str) -> None:
         await ask(one, grant.task)
 
 
-async def test_every_park_kind_goes_on_in_a_fresh_control_plane(database: str) -> None:
+def test_every_park_kind_goes_on_in_a_fresh_control_plane_on_a_clone(
+    postgres: str, migrated_template: str
+) -> None:
     """S1-53: question, pause, a token's pause, a sleep, a signal and a wait for an event."""
-    async with plane(database) as one:
+    with fresh(postgres, migrated_template) as url:
+        grants, question = asyncio.run(_park_all(url))
+        with fresh(postgres, url.split("postgresql:///")[1].split("?")[0]) as clone:
+            asyncio.run(_go_on(clone, grants, question))
+
+
+async def _park_all(url: str) -> tuple[dict[str, Grant], int]:
+    async with plane(url) as one:
         names = ("asked", "paused", "stopped", "sleeps", "signalled", "waits")
         grants = {name: await start_and_claim(one, name) for name in names}
         asked = await ask(one, grants["asked"].task)
@@ -129,7 +138,11 @@ async def test_every_park_kind_goes_on_in_a_fresh_control_plane(database: str) -
         await sleep(one, grants["sleeps"].task, 0.01)
         await await_signal(one, grants["signalled"].task)
         await one.report(grants["waits"].task, Report(kind="waiting", attempt=1, **HOLDER))
-    async with plane(database) as two:
+    return grants, asked.question
+
+
+async def _go_on(url: str, grants: dict[str, Grant], question: int) -> None:
+    async with plane(url) as two:
         reasons = [
             view.watchdog_stop_reason
             for view in (
@@ -140,7 +153,7 @@ async def test_every_park_kind_goes_on_in_a_fresh_control_plane(database: str) -
             "awaiting_event:coding", "awaiting_signal:go", "awaiting_user_answer:go", "sleeping:nap",
             "user_paused", "user_paused",
         ]  # fmt: skip
-        await answer(two, asked.question)
+        await answer(two, question)
         await steer(two, "resume", grants["paused"].task)
         await two.resume("stopped")
         await send(two, grants["signalled"].task)
@@ -152,5 +165,5 @@ async def test_every_park_kind_goes_on_in_a_fresh_control_plane(database: str) -
                 await asyncio.sleep(0.01)
                 await two._sweep.sweep()
                 went_on += await two.claim(claim_of("coding", max=9))
-        assert {each.task for each in went_on} == {grants[name].task for name in names if name != "waits"}
-    await check_whole(database)
+        assert {each.task for each in went_on} == {grants[name].task for name in grants if name != "waits"}
+    await check_whole(url)
