@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable
+from functools import wraps
 from typing import Any, Final
 
 from msgspec import Raw
@@ -21,6 +23,32 @@ _NUMBER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _STATES: Final = tuple(state.value for state in TaskState)
 _STATUSES: Final = tuple(status.value for status in QuestionStatus)
 _TEXT_CHARS_MAX: Final = 256
+_OF_A_BODY: Final = frozenset({400, 413, 422, 428})
+
+Handler = Callable[[ControlPlane, Call], Awaitable[Answer]]
+
+
+def hidden_first(handler: Handler) -> Handler:
+    """Have a change judge what it is about before its body: what a caller cannot see is not there (S1-122)."""
+
+    @wraps(handler)
+    async def judge(plane: ControlPlane, call: Call) -> Answer:
+        try:
+            return await handler(plane, call)
+        except Refused as error:
+            if error.code.status in _OF_A_BODY:
+                await _look(plane, call)
+            raise
+
+    return judge
+
+
+async def _look(plane: ControlPlane, call: Call) -> None:
+    """Raise Refused unless the task or question of the path is there for the caller."""
+    if "question" in call.params:
+        await plane.supervision.question(_question(call))
+    else:
+        await plane.supervision.task(call.task)
 
 
 async def tasks(plane: ControlPlane, call: Call) -> Answer:
@@ -65,22 +93,26 @@ async def checkpoints(plane: ControlPlane, call: Call) -> Answer:
     return answer(page)
 
 
+@hidden_first
 async def pause(plane: ControlPlane, call: Call) -> Answer:
     body = await call.fields()
     view = await plane.supervision.pause(call.task, _generation(body), actor_of(body))
     return answer(view)
 
 
+@hidden_first
 async def resume(plane: ControlPlane, call: Call) -> Answer:
     body = await call.fields()
     return answer(await plane.supervision.resume(call.task, _generation(body), actor_of(body)))
 
 
+@hidden_first
 async def cancel(plane: ControlPlane, call: Call) -> Answer:
     body = await call.fields()
     return answer(await plane.supervision.cancel(call.task, _generation(body), actor_of(body)))
 
 
+@hidden_first
 async def retry(plane: ControlPlane, call: Call) -> Answer:
     """Begin anew where a task ended; its checkpoints and answers go with it unless `checkpoints` is false."""
     body = await call.fields()
@@ -112,6 +144,7 @@ async def question(plane: ControlPlane, call: Call) -> Answer:
     return answer(await plane.supervision.question(_question(call)))
 
 
+@hidden_first
 async def give_answer(plane: ControlPlane, call: Call) -> Answer:
     """Store an answer; the task that waits for it is ready in the same transaction."""
     number = _question(call)

@@ -15,7 +15,7 @@ from stateous_control.engine.operations import ControlPlane
 from stateous_control.http import parts
 from stateous_control.http.answers import Answer, answer
 from stateous_control.http.calls import Call
-from stateous_control.http.people import actor_of
+from stateous_control.http.people import actor_of, hidden_first
 from stateous_control.http.tokens import path_name
 
 KINDS: Final = ("pause", "sleep", "signal", "result", "any", "nondeterminism")
@@ -26,6 +26,7 @@ _FOUND_CHARS_MAX: Final = 256
 _FIRST: Final = datetime(1, 1, 2, tzinfo=UTC)
 
 
+@hidden_first
 async def signal_task(plane: ControlPlane, call: Call) -> Answer:
     name, payload, key, actor = await _signal(call)
     return answer(await plane.supervision.signal(call.task, name, payload, key=key, actor=actor))

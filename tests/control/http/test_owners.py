@@ -44,6 +44,21 @@ def test_a_foreign_task_is_not_found_before_what_stands_in_the_body_is_judged(
     assert answer.status_code == 404
 
 
+CHANGES = [
+    *(f"/tasks/{TASK}/{verb}" for verb in ("pause", "resume", "cancel", "retry")),
+    f"/questions/{QUESTION}/answer",
+    f"/tasks/{TASK}/signals/go",
+]
+
+
+@pytest.mark.parametrize("path", CHANGES)
+@pytest.mark.parametrize("body", [{"actor": 7}, {"expected_generation": "new", "actor": ""}, [1]])
+def test_a_body_that_no_change_could_have_shows_nothing_either(plane: Keyed, path: str, body: object) -> None:
+    """S1-122: its owner is told what is wrong with it, others that nothing is there."""
+    assert plane.ask("POST", path, plane.key("operator", "a"), json=body).status_code == 404
+    assert plane.ask("POST", path, plane.key("operator", "b"), json=body).status_code in (400, 422, 428)
+
+
 def test_the_owner_may_do_all_of_it(plane: Keyed) -> None:
     """S1-117: the matrix above means something only if the same requests succeed for the owner."""
     assert plane.ask("GET", "/tokens/B-1", plane.key("viewer", "b")).status_code == 200
