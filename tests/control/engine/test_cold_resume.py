@@ -18,13 +18,14 @@ from control.engine.supervised import (
     claim,
     log_of,
     park,
+    raw,
     send,
     sleep,
     start_and_claim,
     steer,
     store,
 )
-from stateous_contract.messages import Grant, Report
+from stateous_contract.messages import Grant, Report, Spawn, Wait
 
 from stateous_control.store.people import QuestionFilter, TaskFilter
 from stateous_control.store.pool import Rejected
@@ -119,7 +120,7 @@ async def _park(url: str) -> None:
 def test_every_park_kind_goes_on_in_a_fresh_control_plane_on_a_clone(
     postgres: str, migrated_template: str
 ) -> None:
-    """S1-53: question, pause, a token's pause, a sleep, a signal and a wait for an event."""
+    """S1-53: question, pauses, sleep, signal, event, the first of several, a child's result, and a strict replay."""
     with fresh(postgres, migrated_template) as url:
         grants, question = asyncio.run(_park_all(url))
         with fresh(postgres, url.split("postgresql:///")[1].split("?")[0]) as clone:
@@ -128,7 +129,7 @@ def test_every_park_kind_goes_on_in_a_fresh_control_plane_on_a_clone(
 
 async def _park_all(url: str) -> tuple[dict[str, Grant], int]:
     async with plane(url) as one:
-        names = ("asked", "paused", "stopped", "sleeps", "signalled", "waits")
+        names = ("asked", "paused", "stopped", "sleeps", "signalled", "waits", "first", "parent", "strict")
         grants = {name: await start_and_claim(one, name) for name in names}
         asked = await ask(one, grants["asked"].task)
         await steer(one, "pause", grants["paused"].task)
@@ -138,6 +139,14 @@ async def _park_all(url: str) -> tuple[dict[str, Grant], int]:
         await sleep(one, grants["sleeps"].task, 0.01)
         await await_signal(one, grants["signalled"].task)
         await one.report(grants["waits"].task, Report(kind="waiting", attempt=1, **HOLDER))
+        either = Wait(kind="any", of=[Wait(kind="sleep", for_s=3600.0), Wait(kind="signal", name="go")])
+        await park(one, grants["first"].task, wait=either, step="either", occurrence=1)
+        begins = Spawn(**HOLDER, attempt=1, step="begin", occurrence=1, routine="part", input=raw(2))
+        child = (await one.supervision.spawn(grants["parent"].task, begins)).task
+        result = Wait(kind="result", task=child)
+        await park(one, grants["parent"].task, wait=result, step="result", occurrence=1)
+        strict = Wait(kind="nondeterminism", found="made#1")
+        await park(one, grants["strict"].task, wait=strict, step="build", occurrence=1)
     return grants, asked.question
 
 
@@ -146,22 +155,26 @@ async def _go_on(url: str, grants: dict[str, Grant], question: int) -> None:
         reasons = [
             view.watchdog_stop_reason
             for view in (
-                await two.supervision.tasks(TaskFilter(current_state="parked"), limit=9, cursor=None)
+                await two.supervision.tasks(TaskFilter(current_state="parked"), limit=20, cursor=None)
             ).entries
         ]
-        assert sorted(reason.split("#")[0] for reason in reasons if reason) == [
-            "awaiting_event:coding", "awaiting_signal:go", "awaiting_user_answer:go", "sleeping:nap",
-            "user_paused", "user_paused",
+        assert sorted(reason.partition(":")[0] for reason in reasons if reason) == [
+            "awaiting_any", "awaiting_event", "awaiting_result", "awaiting_signal", "awaiting_user_answer",
+            "nondeterminism", "sleeping", "user_paused", "user_paused",
         ]  # fmt: skip
         await answer(two, question)
         await steer(two, "resume", grants["paused"].task)
         await two.resume("stopped")
         await send(two, grants["signalled"].task)
+        await send(two, grants["first"].task)
+        await steer(two, "resume", grants["strict"].task)
+        (part,) = await two.claim(claim_of(routines={"part": [1]}))
+        await two.report(part.task, Report(kind="returned", result=raw(4), attempt=1, **HOLDER))
         await two.fire("waits", "stopped", None)
         assert (await two.token("waits")).state == "waiting"
         async with asyncio.timeout(20):
             went_on = await two.claim(claim_of("coding", max=9))
-            while len(went_on) < 5:
+            while len(went_on) < 8:
                 await asyncio.sleep(0.01)
                 await two._sweep.sweep()
                 went_on += await two.claim(claim_of("coding", max=9))
