@@ -74,7 +74,8 @@ class Client:
         try:
             response = self._http.request(method, path, params=query, content=content, headers=headers)
         except httpx.TransportError as error:
-            raise self._not_reached(_why(error)) from None
+            is_sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+            raise self._not_reached(_why(error), may_be_heard=is_sent) from None
         except (httpx.InvalidURL, ValueError, UnicodeError) as error:
             raise Failure(Exit.USAGE, f"this cannot be asked of {self.url}: {error}") from None
         value = _json_of(response)
@@ -93,8 +94,9 @@ class Client:
             return Failure(Exit.FAULT, f"the control plane at {self.url} failed: {sentence}", code=code)
         return Failure(Exit.REFUSED, f"refused ({code}): {sentence}", code=code)
 
-    def _not_reached(self, why: str, *, code: str = "unreached") -> Failure:
-        return Failure(Exit.UNREACHED, f"the control plane at {self.url} was not reached: {why}", code=code)
+    def _not_reached(self, why: str, *, code: str = "unreached", may_be_heard: bool = True) -> Failure:
+        sentence = f"the control plane at {self.url} was not reached: {why}"
+        return Failure(Exit.UNREACHED, sentence, code=code, may_be_heard=may_be_heard)
 
 
 @contextmanager

@@ -32,10 +32,14 @@ class Failure(Exception):
         exit_code: what the process ends with.
         sentence: what went wrong, for a person.
         code: the same for programs, shown with ``--json``; the control plane's own code where it refused.
+        may_be_heard: what was asked may have been done all the same: the answer is what is missing.
     """
 
-    def __init__(self, exit_code: Exit, sentence: str, *, code: str | None = None) -> None:
+    def __init__(
+        self, exit_code: Exit, sentence: str, *, code: str | None = None, may_be_heard: bool = False
+    ) -> None:
         super().__init__(sentence)
         self.exit_code = exit_code
         self.sentence = sentence
         self.code = code or exit_code.name.lower()
+        self.may_be_heard = may_be_heard

@@ -37,11 +37,13 @@ def start(
 ) -> int:
     """Start a routine that has no token, with an input."""
     from stateous_control.cli.client import connected
+    from stateous_control.cli.steering import key_header, once
 
     body = {"routine": routine, "version": version, "retries": retries, "input": _json(given)}
-    headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+    headers = key_header(idempotency_key)
     with connected(url, key_file) as client:
-        reply = client.post("/tasks", body, headers)
+        send = partial(client.post, "/tasks", body, headers)
+        reply = once(send, "whether the routine was started is not known: see task list")
         if is_waiting:
             reply = _ended(client, reply.value["task"])
     _tell(reply, as_json=as_json)

@@ -6,13 +6,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from stateous_control.cli.exits import Exit, Failure
 from stateous_control.cli.options import URL_DEFAULT, AsJson, KeyFile, Url
 from stateous_control.cli.screen import clean, document, remark, say
+from stateous_control.cli.steering import also
+
+if TYPE_CHECKING:
+    from stateous_control.cli.client import Client
 
 _LINES_AT_ONCE = 500
 _BYTES_AT_ONCE = 4 * 1_048_576
@@ -30,7 +34,7 @@ def start_many(
     results: list[dict[str, Any]] = []
     with connected(url, key_file) as client, ExitStack() as stack:
         for starts in _portions(_lines(file, stack)):
-            results += client.post("/starts", {"starts": starts}).value["results"]
+            results += _start(client, starts)
     refused = [each for each in results if each["status"] >= 400]
     if as_json:
         document({"results": results})
@@ -40,6 +44,21 @@ def start_many(
         new = sum(each["status"] == 201 for each in results)
         say(f"{new:,} started, {len(results) - new - len(refused):,} were there, {len(refused):,} refused")
     return Exit.FAILED if refused else Exit.OK
+
+
+def _start(client: Client, starts: list[Any]) -> list[dict[str, Any]]:
+    """Start some tokens. They are not sent twice: the count of those that are new would be wrong."""
+    try:
+        results: list[dict[str, Any]] = client.post("/starts", {"starts": starts}).value["results"]
+    except Failure as failure:
+        if not failure.may_be_heard:
+            raise
+        raise also(
+            failure,
+            f"whether {len(starts):,} of the file were started is not known: "
+            "the same command again starts none of them twice",
+        ) from None
+    return results
 
 
 def _lines(file: Path, stack: ExitStack) -> Iterator[tuple[Any, int]]:

@@ -1,13 +1,18 @@
-"""A person's change of a task, and what became of it where the answer was lost on its way (S1-84).
+"""A person's change of a task or a token, and what became of it where the answer was lost on its way (S1-84).
 
-Each change names the generation that it is made for, so of a request and its repeat at most one is carried out. Which
-one it was, or that it was somebody else's, is on record in the task's log (ADR 47).
+A change of a task names the generation that it is made for, so of a request and its repeat at most one is carried out.
+Which one it was, or that it was somebody else's, is on record in the task's log (ADR 47). A token has no generation:
+what its history does not have is not repeated. An event goes by a key, and is fired once however often it is sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import secrets
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from stateous_control.cli.exits import Exit, Failure
 from stateous_control.cli.screen import clean, remark
@@ -21,6 +26,7 @@ _KINDS: Final = {
     "resume": frozenset({"resumed", "pause_withdrawn"}),
     "cancel": frozenset({"cancelled"}),
 }
+_TOKEN_KINDS: Final = {"pause": "paused", "resume": "resumed", "cancel": "cancelled"}
 _OF_A_TOKEN: Final = (None, "token")
 """Whom the log names where nobody changed the task itself."""
 
@@ -108,5 +114,103 @@ def _tell(verb: str, by: str | None, more: Mapping[str, object]) -> None:
 
 
 def _unknown(before: Mapping[str, Any], verb: str, lost: Failure) -> Failure:
-    sentence = f"{lost.sentence}; whether the {verb} was made is not known: see task log {before['task']}"
-    return Failure(lost.exit_code, sentence, code=lost.code)
+    return also(lost, f"whether the {verb} was made is not known: see task log {before['task']}")
+
+
+def steer_token(client: Client, name: str, verb: str) -> Reply:
+    """Pause, resume or cancel a token and return it as it stands then.
+
+    Raises `Failure`: refused, or not reached, which says that the history does not have the change, or that nobody
+    could be asked. The history names nobody, so a change that stands there may be that of somebody else.
+    """
+    from stateous_control.cli.client import quoted
+
+    path = f"/tokens/{quoted(name)}"
+    seen = _length(client, path)
+    try:
+        return client.post(f"{path}/{verb}")
+    except Failure as failure:
+        if not failure.may_be_heard:
+            raise
+        lost = failure
+    try:
+        now = _token_after(client, name, verb, seen)
+    except Failure as failure:
+        if failure.exit_code is not Exit.UNREACHED:
+            raise
+        raise also(lost, f"whether the {verb} was made is not known: see token history {name}") from None
+    if now is None:
+        raise also(lost, f"the {verb} is not on record so far: see token history {name} before you repeat it")
+    remark(f"the answer was lost on its way; the {verb} is on record")
+    return now
+
+
+def _length(client: Client, path: str) -> int:
+    """Return the number of the last entry in a token's history."""
+    from stateous_control.cli.client import LIST_TYPE
+
+    value = client.get(f"{path}/history", {"limit": "1"}, accept=LIST_TYPE).value
+    entries = value["entries"] if isinstance(value, dict) else value
+    length: int = entries[-1]["seq"]
+    return length
+
+
+def _token_after(client: Client, name: str, verb: str, seen: int) -> Reply | None:
+    """Return the token as it stands if such a change is newer than what was seen; None if it is not."""
+    from stateous_control.cli.client import quoted
+    from stateous_control.cli.following import read_history
+
+    if all(entry["kind"] != _TOKEN_KINDS[verb] for entry in read_history(client, name, after=seen)):
+        return None
+    return client.get(f"/tokens/{quoted(name)}")
+
+
+def fire(client: Client, name: str, event: str, body: Mapping[str, object], key: str | None) -> Reply:
+    """Fire an event once, by `key` or one of our own; a lost answer is asked for again by the same key.
+
+    Raises `Failure`: refused, or not reached, which says where it is not known whether the event was fired.
+    """
+    from stateous_control.cli.client import quoted
+
+    path = f"/tokens/{quoted(name)}/events/{quoted(event)}"
+    send = partial(client.post, path, body, key_header(key))
+    reply = once(send, f"whether {event} was fired is not known: see token history {name}")
+    return _plain(reply) if key is None else reply
+
+
+def once(send: Callable[[], Reply], unknown: str) -> Reply:
+    """Send what does nothing twice, and once more where the answer is lost; `unknown` says where to look then.
+
+    Raises `Failure`: refused or not reached.
+    """
+    try:
+        return send()
+    except Failure as lost:
+        if not lost.may_be_heard:
+            raise
+    try:
+        return send()
+    except Failure as failure:
+        if failure.exit_code is not Exit.UNREACHED:
+            raise
+        raise also(failure, unknown) from None
+
+
+def key_header(key: str | None) -> dict[str, str]:
+    """Return the header of an idempotency key: the one that a person gave, else a new one."""
+    return {"Idempotency-Key": secrets.token_hex(16) if key is None else key}
+
+
+def _plain(reply: Reply) -> Reply:
+    """Return the answer that was lost, from that to its repeat."""
+    from stateous_control.cli.client import Reply
+
+    if not reply.value.get("duplicate"):
+        return reply
+    token = msgspec.json.decode(reply.text, type=dict[str, msgspec.Raw])["token"]
+    return Reply(reply.status, bytes(token).decode(), reply.value["token"])
+
+
+def also(lost: Failure, sentence: str) -> Failure:
+    """Return a failure that also says what is not known of what was asked for."""
+    return Failure(lost.exit_code, clean(f"{lost.sentence}; {sentence}"), code=lost.code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,6 +42,7 @@ def start(
 ) -> int:
     """Start a token. A token that exists is left as it is."""
     from stateous_control.cli.client import connected
+    from stateous_control.cli.steering import once
 
     body: dict[str, Any] = {"token": name}
     if context_file is not None:
@@ -49,7 +51,8 @@ def start(
         body["context"] = _object(context, "the context")
     with connected(url, key_file) as client:
         headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
-        reply = client.post("/tokens", body, headers)
+        send = partial(client.post, "/tokens", body, headers)
+        reply = once(send, f"whether {name} was started is not known: see token show {name}")
         if wait:
             return _watch(client, name, as_json=as_json)
     _show_token(reply.text, reply.value, as_json=as_json)
@@ -166,12 +169,12 @@ def fire(
     as_json: AsJson = False,
 ) -> None:
     """Fire an event that moves a token."""
-    from stateous_control.cli.client import connected, quoted
+    from stateous_control.cli import steering
+    from stateous_control.cli.client import connected
 
     body = {} if payload is None else {"payload": _object(payload, "the payload")}
-    headers = {} if key is None else {"Idempotency-Key": key}
     with connected(url, key_file) as client:
-        reply = client.post(f"/tokens/{quoted(name)}/events/{quoted(event)}", body, headers)
+        reply = steering.fire(client, name, event, body, key)
     is_duplicate = bool(reply.value.get("duplicate"))
     token = reply.value["token"] if is_duplicate else reply.value
     _show_token(reply.text, token, as_json=as_json, prefix="duplicate: " if is_duplicate else "")
@@ -196,10 +199,11 @@ def cancel(name: Name, url: Url = URL_DEFAULT, key_file: KeyFile = None, as_json
 
 
 def _steer(url: str, key_file: Path | None, name: str, action: str, *, as_json: bool) -> None:
-    from stateous_control.cli.client import connected, quoted
+    from stateous_control.cli.client import connected
+    from stateous_control.cli.steering import steer_token
 
     with connected(url, key_file) as client:
-        reply = client.post(f"/tokens/{quoted(name)}/{action}")
+        reply = steer_token(client, name, action)
     _show_token(reply.text, reply.value, as_json=as_json)
 
 

@@ -11,20 +11,17 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from house.test_commands import documented
-from supervisor.folders import make_folder
 
 from commands.answers import answering, refusal, said
+from commands.conftest import Box
 from commands.matrix import Command, commands
-from commands.warm import Ended, Warm
+from commands.warm import Ended
 from stateous_supervisor.agent.desk import SOCKET
 
-WORKFLOW = Path(__file__).parents[2] / "contract/conformance/workflow.json"
 ALL = commands()
 CODES = documented()
 ANYWHERE = {64, 70, 73, 130, 141}
@@ -62,50 +59,6 @@ def those(condition: object) -> pytest.MarkDecorator:
     found = [each for each in ALL if condition(each)]
     assert found
     return pytest.mark.parametrize("command", found, ids=lambda each: each.name)
-
-
-@pytest.fixture(scope="module")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
-    with Warm(tmp_path_factory.mktemp("warm")) as ready:
-        yield ready
-
-
-@dataclass
-class Box:
-    """A good folder and good files, a port where nobody listens, and the environment of a person who works there."""
-
-    warm: Warm
-    places: dict[str, str]
-    env: dict[str, str]
-
-    def ask(self, url: str) -> None:
-        """Let commands ask the control plane at `url`."""
-        self.places["url"] = self.env["STATEOUS_URL"] = url
-
-    def run(self, command: Command, *more: str, stdout: str = "file") -> Ended:
-        """Run a command with all that it needs, as JSON where it can."""
-        words = command.line(self.places, *more, *(["--json"] if command.has_json else []))
-        return self.warm.run(words, stdout=stdout, env=self.env)
-
-    def help(self, command: Command, *, stdout: str = "file", **env: str) -> Ended:
-        return self.warm.run([*command.words, "--help"], stdout=stdout, env=self.env | env)
-
-
-@pytest.fixture
-def box(warm: Warm, tmp_path: Path) -> Box:
-    folder, lines, workflow = make_folder(tmp_path / "folder"), tmp_path / "lines", tmp_path / "workflow.json"
-    workflow.write_bytes(WORKFLOW.read_bytes())
-    lines.write_text('{"token": "T-1"}\n')
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
-    made = Box(
-        warm,
-        {"folder": str(folder), "file": str(workflow), "lines": str(lines)},
-        kept | {"HOME": str(tmp_path / "home"), "NO_PROXY": "*"},
-    )
-    made.ask(url)
-    return made
 
 
 def check(command: Command, ended: Ended, code: int) -> None:
@@ -329,6 +282,39 @@ def test_watching_questions_outlasts_an_outage(box: Box) -> None:
     assert ended.code == 130
     documents = [json.loads(line) for line in ended.out.splitlines()]
     assert [each.get("question", each.get("code")) for each in documents] == [3, "interrupted"]
+
+
+# Lost answers.
+
+# What the sentence points to where the answer to a change is lost, and nobody can be asked any more (S1-84).
+POINTERS = {
+    "task pause": "task log 17", "task resume": "task log 17", "task cancel": "task log 17", "task retry": "task log 17",
+    "question answer": "question show 17", "token pause": "token history T-1", "token resume": "token history T-1",
+    "token cancel": "token history T-1", "token fire": "token history T-1", "token start": "token show T-1",
+    "task start": "task list", "token start-many": "the same command again",
+}  # fmt: skip
+SEEN = {"generation": 1, "log_count": 0, "status": "pending", "entries": [{"seq": 1}], "task": 17}
+READING = {"show", "list", "history", "log", "watch", "wait"}
+
+
+def _changes(command: Command) -> bool:
+    is_client = command.asks and command.name.startswith("stateous-control")
+    return is_client and command.words[-1] not in READING
+
+
+@those(_changes)
+def test_a_change_whose_answer_is_lost_is_said_to_be_unknown(command: Command, box: Box) -> None:
+    """The server hangs up in the middle of its answer; a command that looks first has seen what it changes."""
+    name = command.name.removeprefix("stateous-control ")
+    cut = b"HTTP/1.1 200 x\r\nContent-Length: 6\r\n\r\n"
+    looks_first = name.split()[1] in ("pause", "resume", "cancel", "retry", "answer")
+    with answering(*([said(SEEN)] if looks_first else []), cut) as url:
+        box.ask(url)
+        ended = box.run(command)
+
+    check(command, ended, 69)
+    assert "not known" in ended.err
+    assert POINTERS[name] in ended.err
 
 
 # Where the data go.
