@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 from control.cli.conftest import WORKFLOW, environment, stateous
+from webs import serving_with
 
 from stateous_control.cli.databases import data_folder, server_url
 from stateous_control.cli.exits import Failure
@@ -32,7 +32,7 @@ def nobody() -> str:
         return f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
-class NoControlPlane(http.server.BaseHTTPRequestHandler):
+class NoControlPlane(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.send_response(200)
         self.end_headers()
@@ -40,20 +40,12 @@ class NoControlPlane(http.server.BaseHTTPRequestHandler):
 
     do_POST = do_GET  # noqa: N815
 
-    def log_message(self, *_: object) -> None:
-        pass
-
 
 @pytest.fixture(scope="module")
 def other() -> Iterator[str]:
     """The URL of a web server that is no control plane."""
-    server = http.server.HTTPServer(("127.0.0.1", 0), NoControlPlane)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving_with(NoControlPlane) as url:
+        yield url
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)

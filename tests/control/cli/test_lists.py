@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import re
-import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 from control.cli.conftest import Live, lines
+from webs import serving_with
 
 HOLDER = {"supervisor": "sup", "instance": "i1"}
 MANY = 1_200
@@ -107,7 +107,7 @@ def test_supervisors_are_all_shown(crowded: Live, ask) -> None:
     assert {f"s{number}" for number in range(60)} <= {line.split()[0] for line in lines(out) if line}
 
 
-class Baseline(http.server.BaseHTTPRequestHandler):
+class Baseline(BaseHTTPRequestHandler):
     """A control plane that has lists without counts."""
 
     def do_GET(self) -> None:
@@ -125,19 +125,11 @@ class Baseline(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
-
 
 @pytest.fixture
 def baseline() -> Iterator[str]:
-    server = http.server.HTTPServer(("127.0.0.1", 0), Baseline)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving_with(Baseline) as url:
+        yield url
 
 
 def test_a_full_page_without_counts_says_that_there_may_be_more(baseline: str, ask) -> None:

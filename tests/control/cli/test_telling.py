@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import http.server
 import json
 import sys
-import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
+from webs import serving_with
 
 from stateous_control.cli.exits import Failure
 from stateous_control.cli.telling import teller
@@ -21,7 +21,7 @@ from stateous_control.engine.telling import NotDelivered
 SECRET = b"0123456789abcdef"
 
 
-class Receiver(http.server.BaseHTTPRequestHandler):
+class Receiver(BaseHTTPRequestHandler):
     """Writes down what comes, and answers what it is told to."""
 
     seen: list[tuple[dict[str, str], bytes]]
@@ -35,20 +35,12 @@ class Receiver(http.server.BaseHTTPRequestHandler):
             self.send_header("Location", "/elsewhere")
         self.end_headers()
 
-    def log_message(self, *_: object) -> None:
-        pass
-
 
 @pytest.fixture
 def receiver() -> Iterator[tuple[str, type[Receiver]]]:
     handler = type("OneReceiver", (Receiver,), {"seen": [], "status": 200})
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/hook?a=1", handler
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving_with(handler) as url:
+        yield f"{url}/hook?a=1", handler
 
 
 @pytest.fixture
