@@ -19,7 +19,7 @@ from typing import Final
 import uvicorn
 
 from stateous_control.engine.operations import ControlPlane
-from stateous_control.http.arriving import Arriving
+from stateous_control.http.arriving import arriving
 from stateous_control.http.door import Door
 from stateous_control.http.routes import make_app
 from stateous_control.http.strangers import Strangers
@@ -112,7 +112,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 make_app(door),
-                http=Arriving,
+                http=arriving(),
                 ws="none",
                 lifespan="off",
                 log_config=None,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import select
 import socket
+import time
 from typing import TYPE_CHECKING
 
 import pytest
+from programs import wait_for
+from structlog.testing import capture_logs
 
 from stateous_control.http import arriving
 
@@ -104,3 +107,23 @@ def test_a_request_that_waits_for_its_answer_has_arrived(
     claim = {"supervisor": "box", "states": ["a"], "request": "1", "wait": 1}
 
     assert running.http.post("/tasks/claim", json=claim).status_code in (200, 204)
+
+
+def test_malformed_requests_are_told_at_once_and_then_by_their_count(
+    running: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither a request nor its sender can make a line each; an upgrade that nobody does makes none."""
+    monkeypatch.setattr(arriving, "TOLD_EVERY_S", 1.0)
+    began = time.monotonic()
+    with capture_logs() as told:
+        for _ in range(50):
+            with connected(running) as stranger:
+                stranger.sendall(b"Bearer of-a-secret\r\n\r\n")
+                assert stranger.recv(65_536).startswith(b"HTTP/1.1 400 ")
+        running.http.get("/health", headers={"Connection": "Upgrade", "Upgrade": "x"})
+        wait_for(lambda: sum(each["count"] for each in told) == 50, within_s=30, what="the last line")
+
+    assert [told[0][key] for key in ("event", "count", "address")] == ["requests.malformed", 1, "127.0.0.1"]
+    assert len(told) <= 2 + time.monotonic() - began
+    assert "secret" not in repr(told)
+    assert [each.getMessage() for each in caplog.records] == []
