@@ -6,6 +6,8 @@ import os
 import resource
 import signal
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata, resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -72,32 +74,32 @@ def serve(
     _check_times(lease, heartbeat, sweep, retry_delay)
     url = databases.server_url(database, database_file, data, os.environ)
     graph = _load(workflow) if workflow is not None else None
-    signal.signal(signal.SIGTERM, _end)
-    from stateous_control import logs
-    from stateous_control.cli import running
+    with _ended_by_sigterm():
+        from stateous_control import logs
+        from stateous_control.cli import running
 
-    certificates = _certificates(tls_cert, tls_key)
-    listener, is_loopback = _bound(listen)
-    logs.configure()
-    settings = running.Settings(
-        lease_s=lease,
-        heartbeat_s=heartbeat,
-        sweep_s=sweep,
-        retry_delay_s=retry_delay,
-        is_migrating=migrate_,
-        names=frozenset(name.lower() for name in allow_host or ()),
-        version=metadata.version("stateous-supervisor"),
-        is_loopback=is_loopback,
-        certificates=certificates,
-        on_question=_teller(on_question, on_question_secret_file),
-        task_ttl_s=duration_s("--task-ttl", task_ttl),
-        windows=windows(keep_tokens, keep_routines, keep_logs),
-    )
-    with listener, databases.opened(url, databases.data_folder(data, os.environ)) as (used, embedded):
-        _leave_no_core()
-        is_orderly = running.run(
-            lambda: running.serve_until_stopped(used, embedded, graph, listener, settings, _tell)
+        certificates = _certificates(tls_cert, tls_key)
+        listener, is_loopback = _bound(listen)
+        logs.configure()
+        settings = running.Settings(
+            lease_s=lease,
+            heartbeat_s=heartbeat,
+            sweep_s=sweep,
+            retry_delay_s=retry_delay,
+            is_migrating=migrate_,
+            names=frozenset(name.lower() for name in allow_host or ()),
+            version=metadata.version("stateous-supervisor"),
+            is_loopback=is_loopback,
+            certificates=certificates,
+            on_question=_teller(on_question, on_question_secret_file),
+            task_ttl_s=duration_s("--task-ttl", task_ttl),
+            windows=windows(keep_tokens, keep_routines, keep_logs),
         )
+        with listener, databases.opened(url, databases.data_folder(data, os.environ)) as (used, embedded):
+            _leave_no_core()
+            is_orderly = running.run(
+                lambda: running.serve_until_stopped(used, embedded, graph, listener, settings, _tell)
+            )
     return Exit.OK if is_orderly else Exit.FAILED
 
 
@@ -193,6 +195,16 @@ def _leave_no_core() -> None:
     """Have this process leave no core file: keys of requests are in its memory (BH-055). PostgreSQL keeps its limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Until the server has handlers of its own, and after it; whoever runs this within a process has theirs back."""
+    before = signal.signal(signal.SIGTERM, _end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _end(_number: int, _frame: object) -> NoReturn:

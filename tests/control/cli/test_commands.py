@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -174,6 +175,17 @@ def test_serve_refuses_a_bad_workflow_before_it_starts_anything(bad: Path, tmp_p
     assert (done.returncode, done.stdout) == (78, "")
     assert "retries" in done.stderr
     assert not (tmp_path / "data").exists()
+
+
+def test_serve_within_a_process_leaves_its_signals_as_they_were(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            listen = f"127.0.0.1:{taken.getsockname()[1]}"
+            assert run(["serve", str(WORKFLOW), "--data", str(tmp_path / "d"), "--listen", listen]) == 75
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_the_unit_file_is_the_one_in_deploy(capsys: pytest.CaptureFixture[str]) -> None:
