@@ -111,9 +111,8 @@ class Client:
 
     async def close(self) -> None:
         self._retire()
-        for pool in self._retired:
-            await pool.http.aclose()
-        self._retired.clear()
+        while self._retired:
+            await self._retired.pop().http.aclose()
 
     def key(self) -> str | None:
         """Return the key that the next call shows."""
@@ -173,13 +172,17 @@ class Client:
         now = anyio.current_time()
         if self._pool is not None and now - self._pool.born_at >= self.age_max_s:
             self._retire()
-        for pool in [pool for pool in self._retired if pool.calls == 0]:
-            self._retired.remove(pool)
-            with anyio.CancelScope(shield=True):
-                await pool.http.aclose()
+        await self._close_unused()
         if self._pool is None:
             self._pool = _Pool(self._open(), now)
         return self._pool
+
+    async def _close_unused(self) -> None:
+        """Close retired connections without a call; another call may close some of them meanwhile."""
+        while unused := next((pool for pool in self._retired if pool.calls == 0), None):
+            self._retired.remove(unused)
+            with anyio.CancelScope(shield=True):
+                await unused.http.aclose()
 
     def _retire(self) -> None:
         """Let the next call begin with connections, and a name, of its own."""

@@ -272,3 +272,26 @@ def test_old_connections_are_closed_when_their_last_call_ends_a_50() -> None:
                     await anyio.sleep(0.02)
 
         with_client(peer.url, main)
+
+
+def test_calls_that_close_old_connections_at_the_same_time_all_get_their_answers_a_50() -> None:
+    together = threading.Barrier(5)
+
+    def at_once(_: Any) -> Any:
+        together.wait(20)
+        return 200, {}, b"{}"
+
+    with Peer(answer=at_once) as peer:
+
+        async def main(client: Client) -> None:
+            client.age_max_s = 0.0  # each call has its own connections, and closes those before it
+            for _ in range(3):
+                async with anyio.create_task_group() as many:
+                    for _ in range(5):
+                        many.start_soon(call, client)
+            assert len(peer.heard) == 15
+
+        async def call(client: Client) -> None:
+            await client.call("POST", "/x", b"{}", deadline_s=20, bytes_max=10)
+
+        with_client(peer.url, main)
