@@ -86,7 +86,11 @@ async def test_a_pause_is_told_with_the_next_step(database: str) -> None:
 
 
 async def test_steps_write_to_no_index_of_their_task(database: str) -> None:
-    """The thousandth step costs what the first one did: the updates of the task's row are HOT (ADR 16)."""
+    """The thousandth step costs what the first one did: the updates of the task's row are HOT (ADR 16).
+
+    The claim is not: it takes the row out of the index of what can be claimed. Nor is the first update after a page is
+    full of versions that an older snapshot still sees, which happens three times in 200 where one is held throughout.
+    """
     counted = "SELECT n_tup_upd, n_tup_upd - n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'tasks'"
     updates, colder = tuple((await sql(database, counted))[0])  # of tests before this one
     async with plane(database) as one:
@@ -96,4 +100,4 @@ async def test_steps_write_to_no_index_of_their_task(database: str) -> None:
     async with asyncio.timeout(15):  # a connection tells its counts when it ends
         while (now := tuple((await sql(database, counted))[0]))[0] < updates + 200:
             await asyncio.sleep(0.05)
-    assert now[1] - colder < (now[0] - updates) / 4  # none but where a page is full
+    assert now[1] - colder <= 1 + 3

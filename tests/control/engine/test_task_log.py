@@ -278,4 +278,4 @@ async def test_the_last_page_of_a_long_list_counts_all_of_it_and_comes_soon(
     assert [each.task for each in last.entries] == list(range(50, 0, -1))
     assert (last.returned_count, last.total_count, last.withheld_count) == (50, count, count - 50)
     print(f"the last page of {count:,} tasks came after {took_s:.2f} s")
-    assert took_s < 10, "a page of a million"
+    assert took_s < 2, "a page of a million, which takes 0.08 s where nothing else runs"
