@@ -83,6 +83,11 @@ class Contact:
         return self.standing.is_refused
 
     @property
+    def differs(self) -> bool:
+        """Whether the folder's contract is to be refreshed: for the states that are `changed`, or for all."""
+        return self.has_terms and (not self.is_open or bool(self.changed))
+
+    @property
     def away_s(self) -> float | None:
         """For how long nobody has answered; None while somebody does."""
         return None if self._down_since is None else anyio.current_time() - self._down_since

@@ -5,7 +5,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 import msgspec
+
+NAMED_MAX: Final = 3
 
 
 class RunningTask(msgspec.Struct, kw_only=True):
@@ -51,7 +56,11 @@ class Broken(msgspec.Struct, kw_only=True):
 
 
 class Snapshot(msgspec.Struct, kw_only=True):
-    """How the agent is, at one moment."""
+    """How the agent is, at one moment.
+
+    `mend` is the command that refreshes the folder's contract, None while it fits; until then nothing is claimed for
+    the states that are `outdated`, and nothing at all where none is named.
+    """
 
     version: str
     supervisor: str
@@ -77,6 +86,8 @@ class Snapshot(msgspec.Struct, kw_only=True):
     set_aside: list[str] = []
     hosts: list[HostFacts]
     broken: list[Broken]
+    mend: str | None = None
+    outdated: list[str] = []
     reload_error: str | None = None
     late_loops: list[str] = []
 
@@ -124,6 +135,8 @@ def headline(seen: Snapshot) -> str:
         parts.append(f"{seen.outbox_depth} to deliver")
     if seen.set_aside:
         parts.append(f"{len(seen.set_aside)} set aside")
+    if seen.broken:
+        parts.append(f"left out: {named([each.file for each in seen.broken])}")
     parts.append(f"{seen.abandoned} abandoned")
     return ", ".join(parts)
 
@@ -136,9 +149,21 @@ def _standing(seen: Snapshot) -> list[str]:
         return ["control plane not reached yet"]
     if seen.refused_s is not None:
         return [f"the key is refused for {span(seen.refused_s)}, no claims"]
+    if seen.mend is not None:
+        return [f"no claims{_of_states(seen)} until '{seen.mend}'"]
     if not seen.is_claiming and seen.outbox_is_writable and seen.phase == "serving":
         return ["claims are stopped"]
     return []
+
+
+def _of_states(seen: Snapshot) -> str:
+    return f" for {named(seen.outdated)}" if seen.outdated else ""
+
+
+def named(names: Sequence[str]) -> str:
+    """Return names as one line holds them: `a.py, b.py, c.py and 4 more`."""
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return ", ".join(names[:NAMED_MAX]) + more
 
 
 def span(seconds: float) -> str:

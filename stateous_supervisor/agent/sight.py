@@ -92,6 +92,8 @@ def look(
         outbox_age_s=_oldest(roster.assignments.values(), now),
         hosts=_hosts(parts, now),
         broken=[Broken(file=each.file, line=each.line, error=each.error) for each in parts.hosts.broken],
+        mend=f"stateous-supervisor contract {named.folder}" if contact.differs else None,
+        outdated=sorted(contact.changed),
         reload_error=reload_error,
         late_loops=late_loops,
     )

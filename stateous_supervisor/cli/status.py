@@ -32,6 +32,8 @@ def _lines(seen: Snapshot) -> Iterator[str]:
     yield f"agent          {seen.supervisor} of {seen.folder}, process {seen.pid}, version {seen.version}"
     yield f"up             {span(seen.uptime_s)}, {seen.phase}"
     yield f"control plane  {seen.url}, {_reach(seen)}"
+    if seen.mend is not None:
+        yield f"contract       {_contract(seen)}; mend: {seen.mend}"
     yield f"slots          {seen.slots_taken} of {seen.slots} taken"
     beat = "none yet" if seen.beat_age_s is None else f"answered {span(seen.beat_age_s)} ago"
     yield f"heartbeats     {beat}, {seen.beat_failures} failed since"
@@ -60,6 +62,12 @@ def _reach(seen: Snapshot) -> str:
     if seen.refused_s is not None:
         return f"reached, refuses the key for {span(seen.refused_s)}; what runs goes on, claims are stopped"
     return "reached" if seen.is_claiming else "reached, claims are stopped"
+
+
+def _contract(seen: Snapshot) -> str:
+    if not seen.outdated:
+        return "the workflow is another one; nothing is claimed"
+    return f"the workflow changed; nothing is claimed for {', '.join(seen.outdated)}"
 
 
 def _host(host: HostFacts) -> str:

@@ -9,8 +9,9 @@ import pytest
 
 from stateous_supervisor.agent.metrics import METRICS, PREFIX, render
 from stateous_supervisor.agent.metrics_page import MetricsPage
-from stateous_supervisor.agent.overview import HostFacts, RunningTask, Snapshot, headline
+from stateous_supervisor.agent.overview import Broken, HostFacts, RunningTask, Snapshot, headline
 from stateous_supervisor.agent.tally import Tally
+from stateous_supervisor.cli.status import _lines
 
 PAGE = Path(__file__).parents[2] / "docs/reference/metrics.md"
 
@@ -114,9 +115,29 @@ def test_only_one_page_is_served(request_line: str, status: str) -> None:
         ({"tasks": []}, "0/4 running, 0 abandoned"),
         ({"away_s": 40.0, "outbox_depth": 2, "tasks": []},
          "0/4 running, control plane away for 40 s, 2 to deliver, 0 abandoned"),
+        ({"tasks": [], "mend": "s contract /f", "outdated": ["a"]},
+         "0/4 running, no claims for a until 's contract /f', 0 abandoned"),
+        ({"tasks": [], "mend": "s contract /f", "is_claiming": False},
+         "0/4 running, no claims until 's contract /f', 0 abandoned"),
+        ({"tasks": [], "broken": [Broken(file=f"{name}.py", line=1, error="no") for name in "abcde"]},
+         "0/4 running, left out: a.py, b.py, c.py and 2 more, 0 abandoned"),
         ({"reload_error": "no", "phase": "stopping"},
          "reload refused: no, stopping, 1/4 running, oldest coding 12 m, beat 3 s ago, 0 abandoned"),
     ],
 )  # fmt: skip
-def test_the_status_line_says_what_counts_a_55(more: dict[str, object], line: str) -> None:
+def test_the_status_line_says_what_counts_a_05_a_09_a_55(more: dict[str, object], line: str) -> None:
     assert headline(snapshot(**more)) == line
+
+
+@pytest.mark.parametrize(
+    ("outdated", "said"),
+    [
+        (["a", "b"], "the workflow changed; nothing is claimed for a, b; mend: s contract /f"),
+        ([], "the workflow is another one; nothing is claimed; mend: s contract /f"),
+    ],
+)
+def test_status_names_what_mends_a_contract_a_09(outdated: list[str], said: str) -> None:
+    lines = list(_lines(snapshot(mend="s contract /f", outdated=outdated)))
+
+    assert f"contract       {said}" in lines
+    assert not [line for line in _lines(snapshot()) if line.startswith("contract ")]

@@ -94,16 +94,19 @@ def test_a_contract_that_does_not_fit_stops_claims_and_never_the_agent_a_09() ->
         world.start_tokens(1)
         right, world.fake.graph.checksum = world.fake.graph.checksum, "sha256:other"
 
-        async with world.agent({"plain": lambda _: DONE}, checksum=right):
+        async with world.agent({"plain": lambda _: DONE}, checksum=right) as agent:
             await anyio.sleep(200.0)
 
             assert world.heard("/tasks/claim") == []
             assert 3 <= len(world.heard("/health")) <= 5
             (differs,) = world.lines.of("contract.differs")
             assert "stateous-supervisor contract" in differs["mend"]
+            seen = agent.supervisor.look()
+            assert (seen.mend, seen.outdated) == (f"stateous-supervisor contract {seen.folder}", [])
 
             world.fake.graph.checksum = right
             await until(lambda: completed(world) == 1, 61.0)
+            assert agent.supervisor.look().mend is None
 
     simulate(main)
 
@@ -122,7 +125,7 @@ def test_a_changed_workflow_stops_claims_of_the_states_that_changed_alone_a_09()
         old = changed_from(world.fake.graph.document, event="drafted")
 
         routines = {"plain": lambda _: DONE, "draft": lambda _: DONE}
-        async with world.agent(routines, checksum="sha256:older", reliance=lambda: old):
+        async with world.agent(routines, checksum="sha256:older", reliance=lambda: old) as agent:
             await until(lambda: completed(world) == 1, 10.0)
             await anyio.sleep(130.0)
 
@@ -133,6 +136,9 @@ def test_a_changed_workflow_stops_claims_of_the_states_that_changed_alone_a_09()
             assert set(outdated["states"]) == {"draft"}
             assert "stateous-supervisor contract" in outdated["mend"]
             assert world.lines.of("contract.differs") == []
+            seen = agent.supervisor.look()
+            assert seen.outdated == ["draft"]
+            assert seen.mend is not None
 
     simulate(main)
 
