@@ -237,8 +237,8 @@ class Client:
                 f"{self._url}{path} answered {status}", asked_s=asked_s, may_be_ours=status in STUMBLED
             )
         if 300 <= status < 400 or status < 200:
-            where = response.headers.get("location", "elsewhere")
-            raise PeerViolation(f"{self._url}{path} answered {status} to {where[:200]}; it is not followed")
+            where = ascii(response.headers.get("location", "elsewhere")[:200])[1:-1]
+            raise PeerViolation(f"{self._url}{path} answered {status} to {where}; it is not followed")
 
     async def _read(self, path: str, response: httpx.Response, bytes_max: int) -> bytes:
         chunks: list[bytes] = []

@@ -24,6 +24,8 @@ from stateous_supervisor.agent.standing import Standing
 from stateous_supervisor.agent.wake import Wake
 
 QUIET_S: Final = 60.0
+CAUSES_MAX: Final = 5
+"""How many causes are told within a minute; a page or a redirect may say another thing each time."""
 MEND: Final = "stateous-supervisor contract FOLDER"
 
 
@@ -66,7 +68,8 @@ class Contact:
         self._again = Wake()
         self._down_since: float | None = None
         self._failures = 0
-        self._told_at = -math.inf
+        self._told: dict[str, float] = {}
+        self._cause: str | None = None
         self._is_down_told = False
         self._differs: tuple[str, str] | None = None
         self._agreed: str | None = None
@@ -91,6 +94,11 @@ class Contact:
     def away_s(self) -> float | None:
         """For how long nobody has answered; None while somebody does."""
         return None if self._down_since is None else anyio.current_time() - self._down_since
+
+    @property
+    def away_cause(self) -> str | None:
+        """Why the last request had no answer; None while somebody answers."""
+        return None if self._down_since is None else self._cause
 
     def suits(self, work: str) -> bool:
         """Whether a state, or a routine without a graph (behind an ``@``), may be claimed for."""
@@ -140,12 +148,21 @@ class Contact:
             self._wake.ring()
         self._failures += 1
         self.is_reached = False
-        if now - self._told_at >= QUIET_S:
-            self._told_at, self._is_down_told = now, True
+        self._cause = error.cause
+        if self._is_news(error.cause, now):
+            self._is_down_told = True
             failures, next_in_s = self._failures, round(next_in_s, 1)
             self._log.tell(
                 "control_plane.unreachable", error=error.sentence, failures=failures, next_in_s=next_in_s
             )
+
+    def _is_news(self, cause: str, now: float) -> bool:
+        """Say whether to tell of a cause now: one that was not told within a minute, among few."""
+        self._told = {each: at for each, at in self._told.items() if now - at < QUIET_S}
+        if cause in self._told or len(self._told) >= CAUSES_MAX:
+            return False
+        self._told[cause] = now
+        return True
 
     async def run(self) -> None:
         """Greet, compare, and greet again when there is a reason to."""

@@ -62,6 +62,12 @@ class Unanswered(Exception):
         self.may_be_ours = may_be_ours
         self.is_cut = is_cut
 
+    @property
+    def cause(self) -> str:
+        """What happened, without what was asked and how long was waited: one cause is one text for every request."""
+        where, _, what = self.sentence.partition(" ")
+        return (what if "://" in where else self.sentence).partition(" within ")[0]
+
 
 class Unreachable(Unanswered):
     """Nobody answered, or somebody who could not: no connection, a deadline, 408, 425, 429, 500 to 504."""

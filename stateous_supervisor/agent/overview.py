@@ -72,6 +72,7 @@ class Snapshot(msgspec.Struct, kw_only=True):
     phase: str  # starting, serving, stopping
     is_reached: bool
     away_s: float | None
+    away_cause: str | None = None
     refused_s: float | None = None
     is_claiming: bool
     slots: int

@@ -75,6 +75,7 @@ def look(
         phase=phase,
         is_reached=contact.is_reached,
         away_s=_rounded(contact.away_s),
+        away_cause=contact.away_cause,
         refused_s=_rounded(contact.standing.refused_s),
         is_claiming=phase == "serving"
         and any(map(contact.suits, roster.served))

@@ -56,7 +56,7 @@ def _lines(seen: Snapshot) -> Iterator[str]:
 
 def _reach(seen: Snapshot) -> str:
     if seen.away_s is not None:
-        return f"away for {span(seen.away_s)}"
+        return f"away for {span(seen.away_s)}: {seen.away_cause}"
     if not seen.is_reached:
         return "not reached yet"
     if seen.refused_s is not None:
