@@ -41,6 +41,7 @@ OUTPUT_S: Final = 0.2
 DUMP_S: Final = 0.15
 TAIL_LINES: Final = 20
 LINE_BYTES_MAX: Final = 8_192
+TOO_OLD: Final = "Unknown option: -P"  # what a Python before 3.11 says to how hosts are started
 # What systemd gives to the service is not for routines (A-26).
 WITHHELD: Final = (
     "NOTIFY_SOCKET",
@@ -146,6 +147,8 @@ class ProcessHosts:
 
     def _explain(self, reason: str | None, child: _Child) -> str:
         """Return the sentence about an interpreter that gives no host (A-25)."""
+        if TOO_OLD in child.tail:
+            return f"python: {self._python} is older than Python 3.11, the least that routines run under"
         said = [line for line in child.tail if line.strip()]
         found = reason or (
             said[-1].strip() if said else f"it ended with exit code {child.process.returncode}"

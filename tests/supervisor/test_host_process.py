@@ -12,6 +12,7 @@ from pathlib import Path
 import anyio
 import psutil
 import pytest
+from interpreters import interpreters, version_of
 from msgspec import Raw
 from supervisor.doubles import until
 from supervisor.folders import PLAIN, make_folder
@@ -232,6 +233,23 @@ def test_an_interpreter_without_the_sdk_gets_the_pip_line_a_25(tmp_path: Path) -
 
     assert "No module named stateous_supervisor.host" in sentence
     assert f"'{python} -m pip install stateous-supervisor==" in sentence
+
+
+def test_an_interpreter_that_is_too_old_gets_no_pip_line_a_25(tmp_path: Path) -> None:
+    said = "Unknown option: -P\nusage: python [option] ...\nTry `python -h' for more information."
+    python = script(tmp_path, f'#!/bin/sh\ncat >&2 <<"END"\n{said}\nEND\nexit 2\n')
+
+    sentence = unusable(tmp_path, python)
+
+    assert sentence == f"python: {python} is older than Python 3.11, the least that routines run under"
+
+
+def test_a_real_interpreter_that_is_too_old_is_known_by_what_it_says_a_25(tmp_path: Path) -> None:
+    old = [python for python in interpreters() if (version_of(python) or (3, 11)) < (3, 11)]
+    if not old:
+        pytest.skip("no Python before 3.11 on this machine")
+
+    assert "is older than Python 3.11" in unusable(tmp_path, old[0])
 
 
 def test_an_interpreter_that_says_nothing_is_given_up_a_25(
