@@ -10,14 +10,14 @@ import difflib
 import os
 import socket
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from stateous_supervisor.agent import folder as folders
 from stateous_supervisor.agent.faults import Exit, Fault
-from stateous_supervisor.agent.keys import KEYS, ROUTINE_KEYS, Key, Plain
+from stateous_supervisor.agent.keys import KEYS, ROUTINE_KEYS, Key, Plain, duration_text
 from stateous_supervisor.agent.yaml_file import BYTES_MAX, BadYaml, Node, read
 from stateous_supervisor.link.frames import Confinement
 
@@ -156,12 +156,38 @@ def _routine(keys: Mapping[str, Setting]) -> RoutineSettings:
     )
 
 
+def state_dir_of(folder: Path, *, environment: Mapping[str, str]) -> Path:
+    """Return the state folder that a configuration names, whatever else in it is wrong (A-45).
+
+    Args:
+        folder: the supervisor's folder, resolved.
+        environment: the process's environment.
+
+    Raises:
+        Fault: what it says of the state folder cannot be read.
+    """
+    file, only = folder / FILE, {"state_dir": KEYS["state_dir"]}
+    document = _document(file)
+    named = {} if document is None else _mapping(file, "the file", document)
+    found = {name: _setting(file, name, node, only) for name, node in named.items() if name in only}
+    found.update(_from_environment(environment, only))
+    if "state_dir" not in found:
+        return folders.state_folder(folder, dict(environment))
+    return folder / Path(str(found["state_dir"].value)).expanduser()
+
+
 def _from_file(file: Path) -> tuple[dict[str, Setting], dict[str, dict[str, Setting]]]:
+    document = _document(file)
+    return ({}, {}) if document is None else _read_document(file, document)
+
+
+def _document(file: Path) -> Node | None:
+    """Return what the file holds; None where there is none."""
     try:
         with file.open("rb") as opened:
             raw = opened.read(BYTES_MAX + 1)
     except FileNotFoundError:
-        return {}, {}
+        return None
     except OSError as error:
         raise Fault(
             Exit.CONFIG, f"{file}: cannot be read: {(error.strerror or str(error)).lower()}"
@@ -169,26 +195,35 @@ def _from_file(file: Path) -> tuple[dict[str, Setting], dict[str, dict[str, Sett
     if len(raw) > BYTES_MAX:
         raise Fault(Exit.CONFIG, f"{file}: is larger than {BYTES_MAX} bytes")
     try:
-        document = read(raw.decode("utf-8-sig"))
+        return read(raw.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise Fault(Exit.CONFIG, f"{file}: is not UTF-8 (byte {error.start})") from None
     except BadYaml as error:
         raise Fault(Exit.CONFIG, f"{file}:{error.line}: {error.sentence}") from None
-    return _read_document(file, document)
 
 
 def _read_document(file: Path, document: Node) -> tuple[dict[str, Setting], dict[str, dict[str, Setting]]]:
     settings: dict[str, Setting] = {}
     routines: dict[str, dict[str, Setting]] = {}
-    for name, node in _mapping(file, "the file", document).items():
+    for name, node in _named(file, document):
         if name == "routines":
             routines = _read_routines(file, node)
-        elif name in ("log", "metrics"):
-            for part, value in _mapping(file, f"'{name}'", node).items():
-                settings[f"{name}.{part}"] = _setting(file, f"{name}.{part}", value, KEYS)
+        elif name in settings:
+            first = settings[name].origin
+            raise Fault(Exit.CONFIG, f"{file}:{node.line}: the key '{name}' stands here again, first in {first}")
         else:
             settings[name] = _setting(file, name, node, KEYS)
     return settings, routines
+
+
+def _named(file: Path, document: Node) -> Iterator[tuple[str, Node]]:
+    """Yield what the file says by the whole name of each key: `log: {level: …}` is `log.level`, as it may be written."""
+    for name, node in _mapping(file, "the file", document).items():
+        if name in ("log", "metrics"):
+            for part, value in _mapping(file, f"'{name}'", node).items():
+                yield f"{name}.{part}", value
+        else:
+            yield name, node
 
 
 def _read_routines(file: Path, node: Node) -> dict[str, dict[str, Setting]]:
@@ -211,13 +246,13 @@ def _setting(file: Path, name: str, node: Node, keys: Mapping[str, Key], *, pref
     return Setting(_parse(key, node.value, where, Exit.CONFIG), f"{file.name}:{node.line}")
 
 
-def _from_environment(environment: Mapping[str, str]) -> dict[str, Setting]:
+def _from_environment(environment: Mapping[str, str], keys: Mapping[str, Key] = KEYS) -> dict[str, Setting]:
     return {
         name: Setting(
             _parse(key, environment[key.variable], f"environment: '{key.variable}'", Exit.CONFIG),
             f"environment {key.variable}",
         )
-        for name, key in KEYS.items()
+        for name, key in keys.items()
         if environment.get(key.variable)
     }
 
@@ -296,12 +331,12 @@ def _host_name() -> str:
 
 
 def masked(name: str, value: object) -> str:
-    """Return how `config` shows a value: secrets inside a proxy's URL are masked."""
+    """Return how `config` shows a value: as it may be written, secrets inside a proxy's URL masked."""
     if value is None:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
-    text = str(value)
+    text = duration_text(value) if isinstance(value, float) else str(value)
     if name != "proxy" or "@" not in text:
         return text
     scheme, slashes, rest = text.partition("://") if "://" in text else ("", "", text)

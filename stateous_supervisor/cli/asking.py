@@ -27,7 +27,15 @@ BYTES_MAX: Final = 64 * 1_048_576
 T = TypeVar("T")
 
 
-def ask(question: str, answer: type[T], places: list[Path], folder: Path, *, within_s: float | None) -> T:
+def ask(
+    question: str,
+    answer: type[T],
+    places: list[Path],
+    folder: Path,
+    *,
+    within_s: float | None,
+    late: str | None = None,
+) -> T:
     """Ask the agent of a folder and return what it says.
 
     Args:
@@ -36,6 +44,7 @@ def ask(question: str, answer: type[T], places: list[Path], folder: Path, *, wit
         places: the state folders where it may be, in order.
         folder: the supervisor's folder, for sentences.
         within_s: how long an answer may take; None for ever.
+        late: the sentence for one that took longer, where that is no fault.
 
     Raises:
         Fault: no agent runs there, or it does not answer (69); it refuses (78).
@@ -52,13 +61,21 @@ def ask(question: str, answer: type[T], places: list[Path], folder: Path, *, wit
             mend = "ask as the agent's user, or with sudo"
             raise Fault(Exit.UNREACHABLE, f"{place / SOCKET}: this user may not ask; {mend}") from None
         except TimeoutError:
-            raise Fault(Exit.UNREACHABLE, f"{place / SOCKET}: no answer within {within_s:g} s") from None
+            sentence = late or f"{place / SOCKET}: no answer within {within_s:g} s"
+            raise Fault(Exit.UNREACHABLE, sentence) from None
         except OSError as error:
             raise Fault(Exit.UNREACHABLE, f"{place / SOCKET}: {error.strerror or error}") from None
         return _read(said, answer, place)
     looked = " and ".join(str(place / SOCKET) for place in places)
-    mend = "--state-dir says where else its state folder may be"
-    raise Fault(Exit.UNREACHABLE, f"no agent runs for {folder}: nobody answers at {looked}; {mend}")
+    raise Fault(Exit.UNREACHABLE, f"no agent runs for {folder}: nobody answers at {looked}; {_mend(folder)}")
+
+
+def _mend(folder: Path) -> str:
+    try:
+        config.load(folder, environment=os.environ)
+    except Fault as fault:
+        return f"--state-dir says where else, as the configuration is not good: {fault.sentence}"
+    return "--state-dir says where else its state folder may be"
 
 
 def _exchange(door: socket.socket, question: str) -> bytes:
@@ -97,7 +114,7 @@ def places(folder: Path, state_dir: str | None) -> list[Path]:
     if state_dir is not None:
         return [real / Path(state_dir).expanduser()]
     try:
-        configured = config.load(real, environment=os.environ).state_dir
+        configured = config.state_dir_of(real, environment=os.environ)
     except Fault:
         configured = folders.state_folder(real, dict(os.environ))
     return list(dict.fromkeys([configured, *_of_units(real)]))

@@ -33,7 +33,8 @@ def drain(
         within_s = None if timeout is None else duration_s(timeout)
     except ValueError as error:
         raise Fault(Exit.USAGE, f"'{OPTION}' is '{timeout}'; it {error}") from None
-    result = ask("drain", Drained, places(folder_path, state_dir), folder_path, within_s=within_s)
+    late = f"the agent has not ended within {timeout} and goes on draining; 'status' shows what runs"
+    result = ask("drain", Drained, places(folder_path, state_dir), folder_path, within_s=within_s, late=late)
     if as_json:
         print(msgspec.json.encode(result).decode())
     else:

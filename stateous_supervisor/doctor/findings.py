@@ -89,9 +89,8 @@ def _user(facts: UserFacts) -> Iterator[Finding]:
 
 def _config(facts: Facts) -> Iterator[Finding]:
     if facts.config_fault is not None:
-        yield Finding(
-            "config", "fail", facts.config_fault, "'stateous-supervisor config FOLDER' shows every key"
-        )
+        mend = "correct that; 'stateous-supervisor config FOLDER' then shows what is in effect"
+        yield Finding("config", "fail", facts.config_fault, mend)
     else:
         yield Finding("config", "ok", f"{facts.config_file} is good")
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import socket
 import stat
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import httpx
@@ -15,6 +17,7 @@ from supervisor.running.managed import Managed, hold, let_go, wait_for
 from stateous_supervisor.agent.desk import SOCKET, address, is_allowed
 from stateous_supervisor.agent.faults import Exit
 from stateous_supervisor.cli import asking
+from stateous_supervisor.cli import main as cli
 from stateous_supervisor.systemd.unit import Service, render
 
 SECOND = PLAIN.replace("states.plain", "states.fragile")
@@ -129,6 +132,7 @@ def test_drain_waits_for_routines_and_reports_the_end_a_60(managed: Managed) -> 
 
         assert (early.returncode, agent.wait(10)) == (Exit.UNREACHABLE, Exit.DONE)
 
+    assert "has not ended within 1s and goes on draining" in early.stderr
     assert late.returncode in (Exit.DONE, Exit.UNREACHABLE)
     assert managed.completed == 1
     assert managed.events("supervisor.stopping")[0]["reason"] == "drain"
@@ -194,6 +198,39 @@ def test_a_bad_reload_leaves_the_old_one_and_says_why_everywhere_a_45(
     assert said in reloaded.stderr
     assert said in managed.events("reload.refused")[0]["error"]
     assert any(line.startswith("reload refused: ") and said in line for line in managed.manager.statuses)
+
+
+def by_the_file(managed: Managed, command: str) -> tuple[int, str]:
+    """Run a command that has to find the state folder in the configuration."""
+    err = io.StringIO()
+    with redirect_stdout(io.StringIO()), redirect_stderr(err):
+        return cli.run([command, str(managed.folder)]), err.getvalue()
+
+
+def test_a_bad_configuration_does_not_hide_the_agent_whose_state_folder_it_names_a_45(
+    managed: Managed,
+) -> None:
+    file = managed.folder / "stateous.yaml"
+    good = file.read_text() + f"state_dir: {managed.state}\n"
+    file.write_text(good)
+
+    with managed.agent():
+        file.write_text(good + "tsks: 3\n")
+        reloaded, said = by_the_file(managed, "reload")
+
+        assert by_the_file(managed, "status") == (Exit.DONE, "")
+
+    assert (reloaded, "agent goes on as it was" in said, "'tsks' is not a key" in said) == (78, True, True)
+
+
+def test_where_no_agent_is_found_a_configuration_that_cannot_be_read_is_named_a_45(managed: Managed) -> None:
+    (managed.folder / "stateous.yaml").write_text("state_dir: [\n")
+
+    code, said = by_the_file(managed, "reload")
+
+    assert (code, "no agent runs for" in said) == (Exit.UNREACHABLE, True)
+    assert "the configuration is not good: " in said
+    assert f"{managed.folder / 'stateous.yaml'}:" in said
 
 
 def test_sighup_reloads_and_the_manager_hears_both_ends_in_order_a_45(managed: Managed) -> None:
