@@ -209,15 +209,15 @@ def _read_document(file: Path, document: Node) -> tuple[dict[str, Setting], dict
         if name == "routines":
             routines = _read_routines(file, node)
         elif name in settings:
-            first = settings[name].origin
-            raise Fault(Exit.CONFIG, f"{file}:{node.line}: the key '{name}' stands here again, first in {first}")
+            sentence = f"the key '{name}' stands here again, first in {settings[name].origin}"
+            raise Fault(Exit.CONFIG, f"{file}:{node.line}: {sentence}")
         else:
             settings[name] = _setting(file, name, node, KEYS)
     return settings, routines
 
 
 def _named(file: Path, document: Node) -> Iterator[tuple[str, Node]]:
-    """Yield what the file says by the whole name of each key: `log: {level: …}` is `log.level`, as it may be written."""
+    """Yield what the file says by the whole name of each key: `log: {level: …}` may be written as `log.level` too."""
     for name, node in _mapping(file, "the file", document).items():
         if name in ("log", "metrics"):
             for part, value in _mapping(file, f"'{name}'", node).items():

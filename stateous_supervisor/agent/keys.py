@@ -93,6 +93,12 @@ def duration_s(value: Plain) -> float:
     return float(seconds)
 
 
+def duration_text(seconds: float) -> str:
+    """Return seconds as `duration_s` reads them, in the largest unit that they fill: `90s`, `30m`."""
+    unit = max((unit for unit, size in _UNITS.items() if seconds % size == 0), key=_UNITS.__getitem__)
+    return f"{seconds // _UNITS[unit]:.0f}{unit}"
+
+
 def url(value: Plain) -> str:
     """Return the URL without a trailing slash."""
     must = "must be a URL such as http://127.0.0.1:8080 or https://example.com/prefix"

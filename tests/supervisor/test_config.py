@@ -161,6 +161,10 @@ def test_keys_of_a_state_are_its_own(tmp_path: Path) -> None:
             "'routines.a.fence' is 'maybe'; it must be true or false",
         ),
         ("url: http://cp\nmetrics:\n  listen: x\n", "'metrics.listen' is 'x'; it must be PORT or HOST:PORT"),
+        (
+            "url: http://cp\nlog: {level: info}\nlog.level: debug\n",
+            "stateous.yaml:3: the key 'log.level' stands here again, first in stateous.yaml:2",
+        ),
     ],
 )
 def test_a_fault_names_line_key_found_and_allowed_a_03(tmp_path: Path, text: str, sentence: str) -> None:
@@ -235,6 +239,13 @@ def test_a_folder_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
 
 def test_a_proxys_password_is_masked_a_02() -> None:
     assert config.masked("proxy", "http://user:secret@proxy:3128") == "http://***@proxy:3128"
+
+
+@pytest.mark.parametrize("text", ["1s", "90s", "30m", "2h", "36h", "7d", "3650d"])
+def test_a_duration_is_shown_as_it_may_be_written_a_02(tmp_path: Path, text: str) -> None:
+    setting = load(tmp_path, URL + f"drain_timeout: {text}\n").settings["drain_timeout"]
+
+    assert config.masked("drain_timeout", setting.value) == text
 
 
 def test_the_example_shows_every_key_with_its_default_and_one_line_a_01(tmp_path: Path) -> None:
