@@ -13,7 +13,7 @@ from stateous_contract.states import Move, QuestionStatus, TokenStatus
 from stateous_control.graph.routing import Unrouted
 from stateous_control.rules.book import Book, Task
 from stateous_control.rules.children import choose
-from stateous_control.rules.held import hold
+from stateous_control.rules.deferring import hold
 from stateous_control.rules.moves import change, close, end_anchor, fail_token, move
 from stateous_control.rules.views import stamp
 

@@ -13,7 +13,7 @@ from stateous_contract.states import Move, TokenStatus
 
 from stateous_control.graph.document import ERROR
 from stateous_control.rules.book import Book, Task, Token
-from stateous_control.rules.held import hold
+from stateous_control.rules.deferring import hold
 from stateous_control.rules.moves import change, end_anchor, raise_own_event, ready
 
 

@@ -18,9 +18,9 @@ from stateous_control.graph.routing import Unrouted
 from stateous_control.graph.schema import check_payload
 from stateous_control.rules.book import Book, Task, Token
 from stateous_control.rules.children import choose
+from stateous_control.rules.deferring import hold
 from stateous_control.rules.digests import digest_of
 from stateous_control.rules.failing import fail_attempt, requeue, retry_delay_s
-from stateous_control.rules.held import hold
 from stateous_control.rules.holding import check_attempt, check_begun, check_holder
 from stateous_control.rules.moves import change, end_anchor, fail_token, move
 from stateous_control.rules.rejections import reject

@@ -11,7 +11,7 @@ from stateous_control.graph.routing import Unrouted
 from stateous_control.graph.schema import check_payload
 from stateous_control.rules.book import Book, Token
 from stateous_control.rules.children import choose
-from stateous_control.rules.held import apply_held, hold
+from stateous_control.rules.deferring import apply_held, hold
 from stateous_control.rules.moves import cancel_token, drop_held, fail_token, move
 from stateous_control.rules.pausing import keep_back, let_go
 from stateous_control.rules.rejections import reject
