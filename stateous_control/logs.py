@@ -14,6 +14,8 @@ from typing import Any, TextIO, cast
 
 import structlog
 
+from stateous_control.colours import has_colours
+
 
 class Unbreakable(io.TextIOBase):
     """A stream whose reader may go away: what cannot be written is lost, and the request that wrote it goes on."""
@@ -46,7 +48,7 @@ def configure() -> None:
     ]
     if is_terminal:
         last: Any = structlog.dev.ConsoleRenderer(
-            colors=not os.environ.get("NO_COLOR"),
+            colors=has_colours(os.environ, is_terminal=is_terminal),
             # Never the variables of a traceback: a key or a context may be among them.
             exception_formatter=structlog.dev.plain_traceback,
         )

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from stateous_control.cli.digits import written
+from stateous_control.colours import has_colours
 
 # C0, DEL, C1, and the marks that reorder text.
 _UNSAFE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]+")
@@ -64,7 +65,7 @@ def leave_stdout() -> None:
 
 def is_colourful() -> bool:
     """Say whether stdout is a terminal that shows colours, and nobody asked for none."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return has_colours(os.environ, is_terminal=sys.stdout.isatty())
 
 
 def coloured(text: str, colour: str | None) -> str:

@@ -31,6 +31,7 @@ from stateous_supervisor.agent.proxies import BadProxy, proxy_for
 from stateous_supervisor.agent.stop import Stop
 from stateous_supervisor.agent.supervisor import Supervisor
 from stateous_supervisor.cli.attending import Attendance
+from stateous_supervisor.colours import has_colours
 from stateous_supervisor.systemd.notify import Notifier, from_environment
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ def log_for(config: Config, lines: StderrLines) -> Log:
     """Return a log on stderr: for people on a terminal, JSON otherwise (A-58)."""
     is_terminal = os.isatty(STDERR)
     console = config.log_format == "console" or (config.log_format == "auto" and is_terminal)
-    colors = is_terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    colors = has_colours(os.environ, is_terminal=is_terminal)
     bound = {"supervisor": config.name}
     return Log(lines.write, console=console, level=config.log_level, colors=colors, bound=bound)
 

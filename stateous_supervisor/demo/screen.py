@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TextIO
 
+from stateous_supervisor.colours import has_colours
 from stateous_supervisor.demo.story import Line, Tone
 
 _TONES: dict[Tone, str] = {"plain": "", "quiet": "2", "good": "1;32", "bad": "31", "back": "33"}
@@ -15,17 +16,12 @@ _TOKENS = ("36", "35", "34")
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]+")
 
 
-def has_colours(stream: TextIO, environment: Mapping[str, str]) -> bool:
-    """Whether escape codes are wanted on `stream`."""
-    return stream.isatty() and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
-
-
 class Screen:
     """Prints what happens as it happens. Times count from the first line of a token's history."""
 
     def __init__(self, environment: Mapping[str, str], stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stdout
-        self._is_coloured = has_colours(self._stream, environment)
+        self._is_coloured = has_colours(environment, is_terminal=self._stream.isatty())
         self._began: datetime | None = None
         self._tokens: list[str] = []
 

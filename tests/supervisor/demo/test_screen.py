@@ -36,5 +36,6 @@ def test_lines_are_plain_where_no_colours_are_wanted(
     assert shown(stream(), environment) == "   0.0 s  T-1  enters coding [2J\n   1.5 s  T-1  completed\n"
 
 
-def test_a_terminal_gets_colours() -> None:
-    assert "\x1b[1;32menters coding [2J\x1b[0m" in shown(Terminal(), {})
+@pytest.mark.parametrize("environment", [{}, {"NO_COLOR": ""}], ids=["nothing", "empty NO_COLOR"])
+def test_a_terminal_gets_colours(environment: dict[str, str]) -> None:
+    assert "\x1b[1;32menters coding [2J\x1b[0m" in shown(Terminal(), environment)
