@@ -59,7 +59,7 @@ class Snapshot(msgspec.Struct, kw_only=True):
     """How the agent is, at one moment.
 
     `mend` is the command that refreshes the folder's contract, None while it fits; until then nothing is claimed for
-    the states that are `outdated`, and nothing at all where none is named.
+    the states that are `outdated`, and nothing at all where none is named. `last_death` is how a host ended.
     """
 
     version: str
@@ -86,6 +86,8 @@ class Snapshot(msgspec.Struct, kw_only=True):
     outbox_is_copied: bool = False
     set_aside: list[str] = []
     hosts: list[HostFacts]
+    host_deaths: int = 0
+    last_death: str | None = None
     broken: list[Broken]
     mend: str | None = None
     outdated: list[str] = []
@@ -96,6 +98,11 @@ class Snapshot(msgspec.Struct, kw_only=True):
     def abandoned(self) -> int:
         """How many routines go on although their attempt is over."""
         return sum(host.abandoned for host in self.hosts)
+
+    @property
+    def lacks_host(self) -> bool:
+        """Whether the last host died and there is no other one yet."""
+        return not self.hosts and self.last_death is not None and self.phase == "serving"
 
     @property
     def running(self) -> list[RunningTask]:
@@ -128,6 +135,8 @@ def headline(seen: Snapshot) -> str:
         oldest = max(seen.running, key=lambda task: task.age_s)
         parts.append(f"oldest {oldest.state} {span(oldest.age_s)}")
     parts += _standing(seen)
+    if seen.lacks_host:
+        parts.append(f"no routine host, the last one ended: {seen.last_death}")
     if not seen.outbox_is_writable:
         parts.append("the disk refuses, no claims")
     if seen.beat_age_s is not None and seen.tasks:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from stateous_supervisor.agent.journal import Journal
     from stateous_supervisor.agent.output import Last
     from stateous_supervisor.agent.roster import Roster
+    from stateous_supervisor.agent.tally import Tally
 
 
 WAITING: Final = ("keeping", "reporting")
@@ -56,6 +57,7 @@ def look(
     named: Named,
     parts: Sights,
     *,
+    tally: Tally,
     phase: str,
     uptime_s: float,
     reload_error: str | None,
@@ -92,6 +94,8 @@ def look(
         set_aside=parts.journal.aside,
         outbox_age_s=_oldest(roster.assignments.values(), now),
         hosts=_hosts(parts, now),
+        host_deaths=tally.events["host.ended"],
+        last_death=tally.last_death,
         broken=[Broken(file=each.file, line=each.line, error=each.error) for each in parts.hosts.broken],
         mend=f"stateous-supervisor contract {named.folder}" if contact.differs else None,
         outdated=sorted(contact.changed),

@@ -75,9 +75,8 @@ class Supervisor:
         self._drain_timeout_s = duty.drain_timeout_s
         self._wake = Wake()
         self._recovered = anyio.Event()
-        self._hosts_over = anyio.Event()
+        self._hosts_over, self._claims_over = anyio.Event(), anyio.Event()
         self._hosts_scope = anyio.CancelScope()
-        self._claims_over = anyio.Event()
         self._journal = Journal(outbox, log)
         self._contact = Contact(control_plane, log, luck, checksum=duty.checksum, reliance=duty.reliance)
         self._delivery = Delivery(control_plane, self._journal, self._contact, luck)
@@ -254,6 +253,7 @@ class Supervisor:
         return look(
             self._duty,
             Sights(self._roster, self._hosts, self._contact, self._heartbeats, self._delivery, self._journal),
+            tally=self.tally,
             phase=self._phase,
             uptime_s=anyio.current_time() - self._started_at,
             reload_error=self.reload_error,

@@ -19,6 +19,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.events: Counter[str] = Counter()
+        self.last_death: str | None = None
         self.claimed: Counter[str] = Counter()
         self.outcomes: Counter[tuple[str, str]] = Counter()
         self.durations: dict[str, Counter[float]] = {}
@@ -27,7 +28,9 @@ class Tally:
     def hear(self, event: str, keys: Mapping[str, object]) -> None:
         """Count one event of the log."""
         self.events[event] += 1
-        if event == "task.claimed":
+        if event == "host.ended":
+            self.last_death = str(keys.get("reason"))
+        elif event == "task.claimed":
             self.claimed[_work(keys)] += 1
         elif event == "task.finished":
             state = _work(keys)

@@ -44,6 +44,10 @@ def _lines(seen: Snapshot) -> Iterator[str]:
         yield f"set aside      {sentence}"
     for host in seen.hosts:
         yield f"host {host.generation:<9} {_host(host)}"
+    if seen.lacks_host:
+        yield "host           none; another one is started, after a while where they keep dying"
+    if seen.last_death is not None:
+        yield f"hosts died     {seen.host_deaths}, the last one: {seen.last_death}"
     for broken in seen.broken:
         where = broken.file if broken.line is None else f"{broken.file}:{broken.line}"
         yield f"left out       {where}: {broken.error}"

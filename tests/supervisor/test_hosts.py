@@ -82,7 +82,7 @@ def test_the_next_hosts_are_there_at_once_and_those_that_keep_dying_back_off_a_2
     async def main(world: World) -> None:
         hosts = ScriptedHosts({"plain": stay})
 
-        async with world.agent(hosts):
+        async with world.agent(hosts) as agent:
             await until(lambda: hosts.all)
             first_at = anyio.current_time()
             for _ in range(12):
@@ -93,6 +93,11 @@ def test_the_next_hosts_are_there_at_once_and_those_that_keep_dying_back_off_a_2
                     assert anyio.current_time() - first_at < 0.5
 
             assert anyio.current_time() - first_at > 20.0
+            hosts.last.die("exit code 1")
+            await until(lambda: not agent.supervisor.look().hosts)
+            seen = agent.supervisor.look()
+            assert (seen.host_deaths, seen.last_death) == (13, "exit code 1")
+            assert seen.lacks_host
 
     simulate(main)
 

@@ -121,11 +121,14 @@ def test_only_one_page_is_served(request_line: str, status: str) -> None:
          "0/4 running, no claims until 's contract /f', 0 abandoned"),
         ({"tasks": [], "broken": [Broken(file=f"{name}.py", line=1, error="no") for name in "abcde"]},
          "0/4 running, left out: a.py, b.py, c.py and 2 more, 0 abandoned"),
+        ({"tasks": [], "hosts": [], "last_death": "exit code 9"},
+         "0/4 running, no routine host, the last one ended: exit code 9, 0 abandoned"),
+        ({"tasks": [], "last_death": "exit code 9"}, "0/4 running, 0 abandoned"),
         ({"reload_error": "no", "phase": "stopping"},
          "reload refused: no, stopping, 1/4 running, oldest coding 12 m, beat 3 s ago, 0 abandoned"),
     ],
 )  # fmt: skip
-def test_the_status_line_says_what_counts_a_05_a_09_a_55(more: dict[str, object], line: str) -> None:
+def test_the_status_line_says_what_counts_a_05_a_09_a_23_a_55(more: dict[str, object], line: str) -> None:
     assert headline(snapshot(**more)) == line
 
 
@@ -141,3 +144,11 @@ def test_status_names_what_mends_a_contract_a_09(outdated: list[str], said: str)
 
     assert f"contract       {said}" in lines
     assert not [line for line in _lines(snapshot()) if line.startswith("contract ")]
+
+
+def test_status_says_how_many_hosts_died_and_how_a_23() -> None:
+    died = snapshot(hosts=[], host_deaths=7, last_death="exit code 9")
+
+    assert "hosts died     7, the last one: exit code 9" in _lines(died)
+    assert next(line for line in _lines(died) if line.startswith("host  ")).split()[1] == "none;"
+    assert not [line for line in _lines(snapshot()) if "died" in line or "none;" in line]
