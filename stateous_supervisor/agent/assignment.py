@@ -77,19 +77,21 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def recovered(
-    task: int, attempt: int, state: str, token: str, identity: Identity, *, at: float, has_outcome: bool
+    key: tuple[int, int], state: str, token: str, identity: Identity, *, at: float, left: TaskMessage | None
 ) -> Assignment:
-    """Return an attempt of an earlier process, whose outcome is on disk or never will be. It takes no slot."""
+    """Return an attempt of an earlier process, which left a report on disk or none. It takes no slot."""
     return Assignment(
-        task=task,
-        attempt=attempt,
+        task=key[0],
+        attempt=key[1],
         state=state,
         token=token,
         identity=identity,
         claimed_at=at,
         trusted_until=at,
-        ended_at=at if has_outcome else None,
-        phase=Phase.REPORTING if has_outcome else Phase.STARTING,
+        ended_at=None if left is None else at,
+        outcome=None if left is None else left.outcome,
+        event=None if left is None else left.event,
+        phase=Phase.STARTING if left is None else Phase.REPORTING,
         is_slot_free=True,
     )
 

@@ -27,6 +27,7 @@ _WHY: Final = {
 _ON_THE_WIRE: Final = {"fenced": "drain"}
 
 _encoder: Final = msgspec.json.Encoder()
+_decoder: Final = msgspec.json.Decoder(TaskMessage)
 
 
 def of(outcome: Outcome) -> TaskMessage:
@@ -102,6 +103,11 @@ def write(message: TaskMessage, bytes_max: int) -> tuple[TaskMessage, bytes]:
         return message, text
     small = too_large(message, len(text), bytes_max)
     return small, _encoder.encode(small)
+
+
+def read(body: bytes) -> TaskMessage:
+    """Return a report that `write` wrote."""
+    return _decoder.decode(body)
 
 
 def alone(message: TaskMessage, supervisor: str, instance: str | None) -> Report:

@@ -159,7 +159,7 @@ class Roster:
         key = (bad.task, bad.attempt)
         if 0 in key or key in self.assignments:
             return
-        self.recover(GrantRow(bad.task, bad.attempt, "", "", identity), has_outcome=False)
+        self.recover(GrantRow(bad.task, bad.attempt, "", "", identity))
         outcome = frames.Outcome(task=bad.task, attempt=bad.attempt, outcome="failed", error=bad.sentence)
         self.happen(key, outcome)
 
@@ -170,13 +170,12 @@ class Roster:
         for key in [key for key in self.assignments if key[0] == task and key[1] < attempt]:
             self.happen(key, Lost("attempt_over"))
 
-    def recover(self, row: GrantRow | Envelope, *, has_outcome: bool) -> Assignment:
-        """Take in what nobody runs here: an attempt of an earlier process, with its outcome or without."""
-        origin = (row.task, row.attempt, row.state, row.token)
-        assignment = recovered(*origin, row.identity, at=anyio.current_time(), has_outcome=has_outcome)
-        self.assignments[assignment.key] = assignment
+    def recover(self, row: GrantRow | Envelope) -> None:
+        """Take in what nobody runs here: an attempt of an earlier process, with its report or without."""
+        key, left = (row.task, row.attempt), reports.read(row.body) if isinstance(row, Envelope) else None
+        at = anyio.current_time()
+        self.assignments[key] = recovered(key, row.state, row.token, row.identity, at=at, left=left)
         self.held()
-        return assignment
 
     def _add(self, assignment: Assignment) -> None:
         self.assignments[assignment.key] = assignment

@@ -202,7 +202,7 @@ class Supervisor:
         """Finished outcomes go first (A-35); they are held until they are delivered."""
         for envelope in self._outbox.found.messages:
             if envelope.kind == "report":
-                self._roster.recover(envelope, has_outcome=True)
+                self._roster.recover(envelope)
             self._delivery.put(envelope)
 
     def _recover_grants(self) -> None:
@@ -212,7 +212,7 @@ class Supervisor:
             if found.is_copied:
                 self._journal.batch.grants_over.append((row.task, row.attempt))
             else:
-                self._roster.recover(row, has_outcome=False)
+                self._roster.recover(row)
                 self._roster.give_back((row.task, row.attempt), "agent_died")
         if found.is_copied:
             self._journal.batch.claims_over += [row.request for row in found.claims]

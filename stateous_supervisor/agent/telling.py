@@ -31,6 +31,8 @@ def _names(task: int, attempt: int, token: str, state: str) -> dict[str, object]
 def finished(assignment: Assignment, ending: str, at: float) -> dict[str, object]:
     """Return the keys of the one line that ends each attempt.
 
+    Of a routine that has not begun in this process, nobody knows here how long it waited and ran.
+
     Args:
         assignment: what ended.
         ending: how: delivered, refused, lost or settled elsewhere.
@@ -44,8 +46,8 @@ def finished(assignment: Assignment, ending: str, at: float) -> dict[str, object
         "outcome": a.outcome,
         "event_name": a.event,
         "ending": ending,
-        "duration_s": shown_s(ended_at - began_at),
-        "queue_s": shown_s(began_at - a.claimed_at),
+        "duration_s": None if a.began_at is None else shown_s(ended_at - began_at),
+        "queue_s": None if a.began_at is None else shown_s(began_at - a.claimed_at),
         "report_s": shown_s(at - ended_at),
         "heartbeats": a.beats,
         "cpu_s": a.cpu_s,

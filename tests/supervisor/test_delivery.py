@@ -313,6 +313,10 @@ def test_what_an_earlier_process_finished_is_delivered_first_a_35(features: tupl
 
             assert [task.attempt for task in world.fake.tasks.values()] == [1]
             assert reports(world)[-1].get("instance", "one") == "one"
+            await until(lambda: world.lines.of("task.finished"))
+            ended = world.lines.of("task.finished")[-1]
+            assert (ended["outcome"], ended["event_name"], ended["ending"]) == ("event", "noted", "delivered")
+            assert ended.get("duration_s") is None  # it ran in another process, which told nobody how long
         assert world.outbox._database.execute("SELECT count(*) FROM messages").fetchone() == (0,)
 
     simulate(main, features=features)
