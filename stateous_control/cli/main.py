@@ -26,7 +26,15 @@ from stateous_control.cli import (
     tools,
 )
 from stateous_control.cli.exits import Exit, Failure
-from stateous_control.cli.screen import clean, leave_stdout, line, open_what_is_closed, remark, say
+from stateous_control.cli.screen import (
+    buffer_stdout,
+    clean,
+    leave_stdout,
+    line,
+    open_what_is_closed,
+    remark,
+    say,
+)
 
 # Typer's own words for a wrong command line, whichever copy of Click they come from.
 _UsageError: Any = typer.BadParameter.__mro__[1]
@@ -85,6 +93,7 @@ def root(
 def main() -> None:
     """Run the command of this process and end with its exit code."""
     open_what_is_closed()
+    buffer_stdout()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

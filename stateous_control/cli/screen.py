@@ -5,6 +5,7 @@ Nothing that came from elsewhere reaches a terminal with its control characters:
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
@@ -56,6 +57,13 @@ def open_what_is_closed() -> None:
     # Without them a remark would be printed among the data.
     sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+
+
+def buffer_stdout() -> None:
+    """Have stdout keep what it could not write, for whoever flushes it; with PYTHONUNBUFFERED it would forget it."""
+    if isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):
+        encoding = sys.stdout.encoding
+        sys.stdout = open(1, "w", buffering=1, encoding=encoding, closefd=False)  # noqa: SIM115
 
 
 def leave_stdout() -> None:

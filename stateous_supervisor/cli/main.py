@@ -7,6 +7,7 @@ Expected faults are one sentence on stderr and an exit code, never a traceback.
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import keyword
 import os
@@ -101,6 +102,7 @@ def first_sentence(command: Callable[..., None]) -> str:
 def main() -> None:
     """Run the command of this process and end with its exit code."""
     _open_what_is_closed()
+    _buffer_stdout()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -117,6 +119,13 @@ def _open_what_is_closed() -> None:
     # Without them a sentence about a fault would be printed among the data.
     sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+
+
+def _buffer_stdout() -> None:
+    """Have stdout keep what it could not write, which `_run` asks it for; with PYTHONUNBUFFERED it would forget it."""
+    if isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):
+        encoding = sys.stdout.encoding
+        sys.stdout = open(1, "w", buffering=1, encoding=encoding, closefd=False)  # noqa: SIM115
 
 
 def run(arguments: Sequence[str]) -> int:

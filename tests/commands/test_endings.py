@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from house.test_commands import documented
 from commands.answers import answering, refusal, said
 from commands.conftest import Box
 from commands.matrix import Command, commands
-from commands.warm import Ended
+from commands.warm import FULL, Ended
 from stateous_supervisor.agent.desk import SOCKET
 
 ALL = commands()
@@ -331,6 +333,21 @@ def test_a_stdout_that_takes_nothing_has_its_code(command: Command, stdout: str,
 
     said = "error: stdout cannot be written: No space left on device\n" if stdout == "full" else ""
     assert (ended.code, ended.err) == (code, said)
+
+
+@pytest.mark.parametrize("package", ["stateous_supervisor", "stateous_control"])
+def test_a_full_disk_is_told_of_an_unbuffered_stdout_too(package: str) -> None:
+    """Images of containers set PYTHONUNBUFFERED; a fault of the disk is no fault of ours."""
+    start = f"from {package}.cli.main import main; main()"
+    with FULL.open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-u", "-c", start, "--help"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+
+    assert (ended.returncode, ended.stderr) == (
+        73,
+        "error: stdout cannot be written: No space left on device\n",
+    )
 
 
 @prove
