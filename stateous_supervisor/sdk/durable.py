@@ -241,21 +241,22 @@ def _pause(replay: Replay, passed: Mapping[str, Any]) -> Course[None]:
         raise Parked("user_paused")
 
 
-def hold_to_passed(replay: Replay, found: str | None) -> Course[None]:
+def hold_to_passed(replay: Replay, found: str | None, *, is_of_child: bool = False) -> Course[None]:
     """Park the task of a strict routine that is about to do something new and left out what it has passed (S2-13).
 
-    `found` is what it came to in its place; None is its end. Raises Parked. Lines beside the routine's own may yet come
+    `found` is what it came to in its place; None is its end; `is_of_child`: it begins a child or waits for one, which a
+    retry does anew for children that it left behind. Raises Parked. Lines beside the routine's own may yet come
     by what is missing, so only the own one is judged: at its next new call, or at its end.
     """
     if not replay.is_strict:
         return
     yield from _read_all(replay)
-    if replay.first_unmet() is None:
+    if replay.first_unmet(is_of_child=is_of_child) is None:
         return
     if not (yield OwnLine()):
         return
     yield Quiet()
-    unmet = replay.first_unmet()
+    unmet = replay.first_unmet(is_of_child=is_of_child)
     if unmet is not None:
         place = {"step": unmet.name, "occurrence": unmet.occurrence}
         yield from park(replay, "diverged", {"wait": {"kind": "nondeterminism", "found": found}, **place})

@@ -46,6 +46,7 @@ class Replay:
         self._values: dict[Point, bytes] = {}
         self._answers = {Point(each.key, each.occurrence): bytes(each.answer) for each in grant.answers or ()}
         self._unmet: dict[Point, None] = {}
+        self._inherited: set[Point] = set()
         self._met: set[Point] = set()
         self._visited: list[Point] = []
         self._bindings: dict[str, Point] = {}
@@ -64,6 +65,8 @@ class Replay:
             self.rest_after = each.seq
             if point not in self._met:
                 self._unmet[point] = None
+            if each.seq <= 0:
+                self._inherited.add(point)
         if is_last:
             self.rest_after = None
         elif self.rest_after is None:
@@ -152,9 +155,14 @@ class Replay:
         """Return the steps that stand and that the code did not come by: it is not what it was (S2-13)."""
         return [str(point) for point in self._unmet]
 
-    def first_unmet(self) -> Point | None:
-        """Return the oldest of them, or None."""
-        return next(iter(self._unmet), None)
+    def first_unmet(self, *, is_of_child: bool = False) -> Point | None:
+        """Return the oldest of them, or None.
+
+        `is_of_child`: what is new begins a child or waits for one. What a retry took over does not speak against that:
+        children that had not ended were left behind, and the steps after them were not (C14).
+        """
+        unmet = (each for each in self._unmet if not (is_of_child and each in self._inherited))
+        return next(unmet, None)
 
     def key_of(self, point: Point) -> str:
         """Return a key of one step of one task, the same in every attempt, for services that take such keys."""

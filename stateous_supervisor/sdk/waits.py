@@ -105,7 +105,7 @@ def spawn(
     try:
         stored = yield from stored_of(replay, point)
         if stored is None:
-            yield from hold_to_passed(replay, str(point))
+            yield from hold_to_passed(replay, str(point), is_of_child=True)
             place = {"step": point.name, "occurrence": point.occurrence}
             stored = (yield from send("spawn", {**place, **body})).body
             replay.keep(point, stored)
@@ -129,7 +129,7 @@ def _wait(replay: Replay, point: Point, said: Said, reason: str) -> Course[dict[
     try:
         stored = yield from stored_of(replay, point)
         if stored is None:
-            yield from hold_to_passed(replay, str(point))
+            yield from hold_to_passed(replay, str(point), is_of_child=_is_of_child(said))
             place = {"step": point.name, "occurrence": point.occurrence}
             reply = yield from park(replay, "park", {**place, "wait": said})
             if reply.is_parked:
@@ -141,6 +141,10 @@ def _wait(replay: Replay, point: Point, said: Said, reason: str) -> Course[dict[
     finally:
         replay.leave(point)
     return _told(point, read(stored))
+
+
+def _is_of_child(said: Said) -> bool:
+    return any(each["kind"] == "result" for each in said.get("of", [said]))
 
 
 def _told(point: Point, stored: Any) -> dict[str, Any]:

@@ -128,7 +128,7 @@ SELECT n.*, $7 FROM unnest($1::bigint[], $2::int[], $3::text[], $4::int[], $5::b
 
 -- name: copy_saved
 -- Give a retried task what the one before it had passed and been told, but for children whose result it had not taken
--- or that had none: they are started again. Checkpoints are numbered by the log of their task; these end at 0, before
+-- or that had none: they are started again, and waited for anew, also where the wait for them had timed out. Checkpoints are numbered by the log of their task; these end at 0, before
 -- the first that the new task writes. $1 from, $2 to.
 WITH n AS MATERIALIZED (
   SELECT * FROM unnest($1::bigint[], $2::bigint[]) AS n (old_id, new_id)
@@ -141,7 +141,8 @@ WITH n AS MATERIALIZED (
       c.value = '{"task":' || child.id || '}' AND (child.current_state <> 'completed' OR NOT EXISTS (
         SELECT FROM checkpoints r WHERE r.task_id = n.old_id AND r.version = c.version
           AND r.value LIKE '{"outcome":"result","task":' || child.id || ',%'))
-      OR c.value LIKE '{"outcome":"result","task":' || child.id || ',%' AND child.current_state <> 'completed'))
+      OR c.value LIKE '{"outcome":"result","task":' || child.id || ',%' AND child.current_state <> 'completed'
+      OR c.step = 'result:' || child.id AND c.value NOT LIKE '{"outcome":"result",%'))
 )
 INSERT INTO questions (id, task_id, key, occurrence, data, schema, choices, status, attempt, asked_by, asked_at,
   expires_at, remind_s, answer, answered_by, answered_at, tellings)

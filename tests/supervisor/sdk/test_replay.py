@@ -136,3 +136,18 @@ def test_the_rest_is_read_after_what_the_grant_brought() -> None:
     replay.take([PassedStep(step="c", occurrence=1, seq=9, value=Raw(b"3"))], is_last=True)
 
     assert (replay.rest_after, replay.value_of(Point("c", 1))) == (None, b"3")
+
+
+def test_only_what_a_retry_took_over_is_no_reason_against_a_child_that_begins_anew_c14() -> None:
+    """Taken over are those numbered up to 0; of a task's own points each must be come by before a child, too (S2-13)."""
+    passed = [
+        PassedStep(step=name, occurrence=1, seq=seq, value=Raw(b"1"))
+        for name, seq in (("old", -1), ("older", 0), ("own", 1))
+    ]
+    replay = Replay(msgspec.structs.replace(grant(), checkpoints=passed), is_strict=True)
+
+    assert replay.first_unmet() == Point("old", 1)
+    assert replay.first_unmet(is_of_child=True) == Point("own", 1)
+    replay.visit(Point("own", 1))
+    assert replay.first_unmet(is_of_child=True) is None
+    assert replay.first_unmet() == Point("old", 1)
