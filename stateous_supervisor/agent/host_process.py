@@ -28,6 +28,8 @@ from stateous_supervisor.agent.link_end import LinkEnd, LinkEnded
 from stateous_supervisor.agent.loading import LoadStopped, load
 from stateous_supervisor.link.frames import (
     DUMP_SIGNAL,
+    FAULT_CODE,
+    FAULT_MARK,
     BrokenFile,
     Frame,
     Hello,
@@ -273,7 +275,11 @@ class _Child:
             await self.process.wait()
         with anyio.move_on_after(OUTPUT_S):
             await self._output_over.wait()
-        return otherwise if self.process.returncode is None else describe(self.process.returncode)
+        code = self.process.returncode
+        if code != FAULT_CODE:
+            return otherwise if code is None else describe(code)
+        said = [line.removeprefix(FAULT_MARK) for line in self.tail if line.startswith(FAULT_MARK)]
+        return f"{describe(code)}: {said[-1]}" if said else describe(code)
 
     async def end(self) -> None:
         """End the process and its group: by the end of its link, and by force after `END_S`."""

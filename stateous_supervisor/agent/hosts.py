@@ -2,7 +2,7 @@
 
 It hands frames to the roster, tells it when a host died, and starts the next host at once; where hosts keep dying,
 with backoff (A-23). A suspect gets a host of its own, and a host in which too many routines go on
-although their attempt is over is replaced (A-30).
+although their attempt is over is replaced (A-30), as is one that says it is not fit for more.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from stateous_supervisor.link.frames import (
     Remembered,
     RoutineFacts,
     ToAgent,
+    Unfit,
 )
 
 START_S: Final = 600.0  # a folder with many files may take its time
@@ -68,6 +69,7 @@ class _Line:
         self.pulse = Pulse(loop_lag_s=0.0)
         self.abandoned = 0
         self.is_crowded = False
+        self.is_unfit = False
         self.scope = anyio.CancelScope()
         self.is_retired = suspect is not None
         self.settled = anyio.Event()
@@ -174,13 +176,14 @@ class Hosts:
                 self._source = line.source
             return line
 
-    async def _replace(self, crowded: _Line) -> None:
-        """Have another host take new work; the crowded one ends with its routines, and then with what is abandoned."""
+    async def _replace(self, before: _Line, wait_s: float = 0.0) -> None:
+        """Have another host take new work; the one before ends with its routines, and then with what is abandoned."""
+        await anyio.sleep(wait_s)
         line = await self._start_beside(None)
         if line.fault is not None:
             self._log.tell("host.failed", error=line.fault, next_in_s=AGAIN_S)
             await anyio.sleep(AGAIN_S)
-            crowded.is_crowded = False
+            before.is_crowded = before.is_unfit = False
 
     def _start_alone(self, key: Key) -> bool:
         """Start a host for one suspect, so that its next death has one culprit; return whether there can be one."""
@@ -255,7 +258,7 @@ class Hosts:
             self._log.tell("folder.broken", file=broken.file, line=broken.line, error=broken.error)
         states = list(served_by(host.routines))
         self._log.tell("host.started", host=host.generation, pid=host.pid, python=host.python, states=states)
-        line.fault, line.abandoned, line.is_crowded = None, 0, False
+        line.fault, line.abandoned, line.is_crowded, line.is_unfit = None, 0, False, False
         line.host, line.welcomed_at = host, anyio.current_time()
         self._watch(line, host)
         if line.suspect is None:
@@ -330,10 +333,16 @@ class Hosts:
                 self.called(message)
             elif isinstance(message, Logged):
                 self._log_line(generation, message)
-            elif isinstance(message, Pulse) and line is not None:
-                self._count_abandoned(line, message)
-                if line.stalls is not None:
-                    line.stalls.take(message, now)
+            elif line is not None:
+                self._hear_of_itself(message, line, now)
+
+    def _hear_of_itself(self, message: ToAgent, line: _Line, now: float) -> None:
+        if isinstance(message, Unfit):
+            self._take_out(line, message.reason)
+        elif isinstance(message, Pulse):
+            self._count_abandoned(line, message)
+            if line.stalls is not None:
+                line.stalls.take(message, now)
 
     def _count_abandoned(self, line: _Line, pulse: Pulse) -> None:
         before, line.pulse, line.abandoned = line.abandoned, pulse, pulse.abandoned
@@ -344,6 +353,25 @@ class Hosts:
             line.is_crowded = True
             self._log.tell("host.crowded", host=self.generation, abandoned=line.abandoned)
             self._tasks.start_soon(self._replace, line)
+
+    def _take_out(self, line: _Line, reason: str) -> None:
+        """Give a host no more work that has not what routines need; what runs in it may still end well (A-23)."""
+        host = line.host
+        if host is None or line.is_unfit or line.is_retired or not line.source.can_add or self._tasks is None:
+            return
+        line.is_unfit = line.is_crowded = True
+        self._roster.close(host.generation)
+        wait_s = self._next_host_s(anyio.current_time() - line.welcomed_at)
+        running = len(self._roster.running_in(host.generation))
+        self._log.tell(
+            "host.unfit", host=host.generation, reason=reason, running=running, next_in_s=round(wait_s, 1)
+        )
+        self._tasks.start_soon(self._replace, line, wait_s)
+
+    def _next_host_s(self, lived_s: float) -> float:
+        """Count a host that is lost, and return how long to wait before the next one starts."""
+        self._deaths = 1 if lived_s >= STEADY_S else self._deaths + 1
+        return cadence.next_host_s(self._deaths, lived_s, self._luck.random())
 
     def _log_line(self, generation: int, line: Logged) -> None:
         keys: Mapping[str, object] = {"host": generation, "text": line.text}
@@ -362,8 +390,7 @@ class Hosts:
         if line.is_retired:
             self._log.tell("host.ended", host=generation, reason=reason, running=running)
             return 0.0
-        self._deaths = 1 if lived_s >= STEADY_S else self._deaths + 1
-        wait_s = cadence.next_host_s(self._deaths, lived_s, self._luck.random())
+        wait_s = self._next_host_s(lived_s)
         self._log.tell(
             "host.ended", host=generation, reason=reason, running=running, next_in_s=round(wait_s, 1)
         )

@@ -55,6 +55,11 @@ EVENTS: Final[Mapping[str, Row]] = {
     "host.started": Row("info", ("host", "pid", "python", "states"), "a routine host is ready"),
     "host.ended": Row("warning", ("host", "reason", "running", "next_in_s"), "a routine host is gone"),
     "host.failed": Row("error", ("error", "next_in_s"), "a routine host could not be started"),
+    "host.unfit": Row(
+        "warning",
+        ("host", "reason", "running", "next_in_s"),
+        "routines took from a host what each of them needs: another one takes its place, what runs in it goes on",
+    ),
     "host.crowded": Row(
         "warning",
         ("host", "abandoned"),

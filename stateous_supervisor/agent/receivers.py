@@ -50,10 +50,14 @@ class Receivers:
         if is_open:
             self.newest = host
 
-    def drop(self, generation: int) -> None:
-        self._all.pop(generation, None)
+    def close(self, generation: int) -> None:
+        """Give a host no new work; until another one is added, nobody gets any."""
         if self.newest is not None and self.newest.generation == generation:
             self.newest = None
+
+    def drop(self, generation: int) -> None:
+        self._all.pop(generation, None)
+        self.close(generation)
 
     def tell(self, messages: Sequence[frames.Frame]) -> None:
         """Send something to each: whose it is not passes over it."""

@@ -103,7 +103,7 @@ class Roster:
         self._envelopes: dict[Key, Envelope] = {}
         self._keeping = Keeping(journal, self._on_written)
         self.tell_host = self._hosts.tell
-        self.leave = self._hosts.drop
+        self.leave, self.close = self._hosts.drop, self._hosts.close
         self.pass_on = self._keeping.pass_on
 
     # Grants.
@@ -383,10 +383,10 @@ class Roster:
 
     # Facts.
 
-    def running_in(self, generation: int, state: str) -> list[Key]:
-        """Return the attempts of one state that run in one host."""
-        found = (a for a in self.assignments.values() if a.host == generation and a.state == state)
-        return [a.key for a in found if a.phase in RUNNING]
+    def running_in(self, generation: int, state: str | None = None) -> list[Key]:
+        """Return the attempts of one state, or of all, that run in one host."""
+        found = (a for a in self.running if a.host == generation)
+        return [a.key for a in found if state in (None, a.state)]
 
     def names(self, key: Key) -> dict[str, object]:
         """Return what stands on every log line of an attempt (A-58)."""

@@ -79,6 +79,7 @@ class Attempt:
         "routine",
         "stop",
         "task",
+        "thread",
         "timeout_s",
         "was_seen_done",
         "works",
@@ -95,6 +96,7 @@ class Attempt:
         self.due_at: float | None = None
         self.stop: Stop | None = None
         self.future: asyncio.Task[None] | None = None
+        self.thread: threading.Thread | None = None
         self.is_isolated = False
         self.is_over = False
         self.was_seen_done = False
@@ -110,6 +112,14 @@ class Attempt:
     def key(self) -> tuple[int, int]:
         """Task and attempt."""
         return (self.task, self.attempt)
+
+    def cancel_routine(self) -> None:
+        """Cancel an `async def` routine. On the loop."""
+        if self.works and self.stop is not None and self.stop.spares_steps:
+            return  # its next durable call ends it
+        # Before its first line it sees by itself that it was stopped; a cancel then would end it without a word.
+        if self.began_at and self.future is not None:
+            self.future.cancel()
 
     def context(self) -> BaseContext[Any]:
         """Make the routine's argument. It is not kept here: the two would keep each other from being freed."""

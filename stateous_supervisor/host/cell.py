@@ -21,6 +21,7 @@ from stateous_supervisor.host.orders import End, Ended, Ends, Started
 from stateous_supervisor.host.outcomes import failed
 from stateous_supervisor.host.pipes import DRAIN_READS_MAX, OutputPipe, line_of
 from stateous_supervisor.link.frames import (
+    FAULT_MARK,
     FRAME_BYTES_MAX,
     Began,
     Call,
@@ -41,6 +42,7 @@ LEAVE_S: Final = 3.0
 BURY_S: Final = 5.0
 
 _NEVER: Final = float("inf")
+_MARK: Final = FAULT_MARK.encode()
 
 
 class Cell:
@@ -63,6 +65,7 @@ class Cell:
         self._selector: selectors.BaseSelector | None = None
         self._outcome: Outcome | None = None
         self._ended: Ended | None = None
+        self._fault = ""
 
     @contextmanager
     def opened(self, selector: selectors.BaseSelector) -> Iterator[Ends]:
@@ -172,7 +175,10 @@ class Cell:
                 self._take(message)
         except BlockingIOError:
             return True
-        except (OSError, LinkBroken):
+        except LinkBroken as error:
+            self._fault = f"it broke its link: {error}"
+            return False
+        except OSError:
             return False
         return bool(received)
 
@@ -239,6 +245,8 @@ class Cell:
                 self._selector.modify(self._link, wanted, self._on_link)
 
     def _print(self, level: str, line: bytes) -> None:
+        if line.startswith(_MARK):
+            self._fault = line[len(_MARK) :].decode("utf-8", "replace")
         self._speaker.say(line_of(self.attempt.key, level, line))
 
     def _death(self, ended: Ended | None) -> str:
@@ -247,7 +255,8 @@ class Cell:
             gone = "its keeper was killed" if self.is_hatched else "it was not started"
             return f"the routine's process gave no result: {gone}"
         if ended.code >= 0:
-            return f"the routine's process ended with exit code {ended.code} before it gave a result"
+            why = f": {self._fault}" if self._fault else ""
+            return f"the routine's process ended with exit code {ended.code} before it gave a result{why}"
         why = f"the routine's process was killed by signal {-ended.code} ({_name(-ended.code)})"
         if ended.is_out_of_memory:
             return f"{why}, out of memory"

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any, Final
 
+from stateous_supervisor.host import fatal
 from stateous_supervisor.host.pipes import OutputPipe, line_of
 from stateous_supervisor.host.streams import LineStream, Say, current
 
@@ -110,12 +111,13 @@ class Children:
         return selector
 
     def _live(self, selector: selectors.BaseSelector, wake: int) -> None:
-        while True:
-            for key, _ in selector.select():
-                if key.fd == wake:
-                    os.read(wake, 4_096)
-                else:
-                    self._read(selector, key.fileobj)
+        with fatal.Guard(fatal.end):  # Programs would wait for ever for somebody to read what they write.
+            while True:
+                for key, _ in selector.select():
+                    if key.fd == wake:
+                        os.read(wake, 4_096)
+                    else:
+                        self._read(selector, key.fileobj)
 
     def _read(self, selector: selectors.BaseSelector, pipe: Any) -> None:
         with self._lock:

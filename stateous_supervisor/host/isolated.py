@@ -20,11 +20,12 @@ from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from typing import Any, Final, NoReturn
 
-from stateous_supervisor.host import shelter
+from stateous_supervisor.host import fatal, shelter
 from stateous_supervisor.host.discovery import Routine, Served
 from stateous_supervisor.host.link import Link
+from stateous_supervisor.host.own_loop import OwnLoop
 from stateous_supervisor.host.runner import Runner
-from stateous_supervisor.link.frames import Run, ToHost
+from stateous_supervisor.link.frames import FAULT_CODE, Run, ToHost
 
 # How long handlers of `atexit` may take after the routine's end.
 LEAVE_S: Final = 2.0
@@ -48,15 +49,20 @@ class _Alone:
     """One attempt: the owner of its link, and the main thread as the runner's only thread."""
 
     def __init__(self, sock: socket.socket, routines: Mapping[Served, Routine]) -> None:
-        self._loop = asyncio.SelectorEventLoop()
+        self._loop = OwnLoop()
         self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.link = Link(sock, None, self)
-        self._runner = Runner(self._loop, self.link, main=self)
+        self._runner = Runner(self._loop, self.link, main=self, on_fault=self.on_fault)
         self._runner.routines = dict(routines)
         self._has_begun = False
         self._leave_by = _NEVER
 
     def serve(self) -> NoReturn:
+        with fatal.Guard(self.on_fault):
+            self._serve()
+        os._exit(FAULT_CODE)
+
+    def _serve(self) -> NoReturn:
         self.link.start()
         with contextlib.suppress(BaseException):  # A signal handler of user code may raise anywhere in here.
             self._jobs.get()()
@@ -120,8 +126,12 @@ class _Alone:
         return min(due_at, self._leave_by)
 
     def on_end(self) -> None:
-        _flush()
-        os._exit(0)
+        with fatal.Guard(self.on_fault):
+            _flush()
+            os._exit(0)
+
+    def on_fault(self, error: BaseException) -> None:
+        fatal.end(error)
 
 
 def _forget_import() -> None:

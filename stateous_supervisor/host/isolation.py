@@ -19,12 +19,12 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
+from stateous_supervisor.host import fatal
 from stateous_supervisor.host.attempt import Attempt, Speaker
 from stateous_supervisor.host.cell import Cell
-from stateous_supervisor.host.failures import describe
 from stateous_supervisor.host.orders import Hatch, Ready
 from stateous_supervisor.host.outcomes import failed
-from stateous_supervisor.link.frames import Cancel, Logged, Outcome, Run, ToHost
+from stateous_supervisor.link.frames import Cancel, Logged, Outcome, Run, ToHost, Unfit
 from stateous_supervisor.link.stream import LinkBroken, Unpacker, pack
 
 # A folder that its host could import is given this long in the nursery too.
@@ -70,6 +70,11 @@ class Isolation:
         self._is_closing = False
         self._is_closed = threading.Event()
 
+    def begin(self) -> None:
+        """Start the thread: before any user code runs, which can have threads end before they begin."""
+        self._is_started = True
+        threading.Thread(target=self._live, name="isolation", daemon=True).start()
+
     # From any thread.
 
     def start(self, attempt: Attempt, frame: Run) -> None:
@@ -99,24 +104,16 @@ class Isolation:
 
     def _do(self, command: Command) -> None:
         self._commands.append(command)
-        if not self._is_started:
-            self._is_started = True
-            threading.Thread(target=self._live, name="isolation", daemon=True).start()
         with contextlib.suppress(BlockingIOError):  # It is full of wakes.
             os.write(self._wake_write, b"\0")
 
     # In the thread.
 
     def _live(self) -> None:
-        try:
+        with fatal.Guard(
+            fatal.end
+        ):  # A host that starts no isolated routine any more would be kept for ever.
             self._serve()
-        except (
-            BaseException
-        ) as error:  # A host that starts no isolated routine any more would be kept for ever.
-            try:
-                os.write(2, describe(error).traceback.encode())
-            finally:
-                os._exit(70)
 
     def _serve(self) -> None:
         self._selector.register(self._wake_read, selectors.EVENT_READ, self._clear_wake)
@@ -167,7 +164,7 @@ class Isolation:
             try:
                 self._nursery = self._open_nursery()
             except OSError as error:
-                self._refuse(cell, f"no process for the routine: {error.strerror}")
+                self._cannot(cell, f"no process for the routine: {error.strerror}")
                 return
         if self._nursery.is_ready:
             self._hatch(cell)
@@ -189,10 +186,15 @@ class Isolation:
             with cell.opened(self._selector) as ends:
                 socket.send_fds(nursery.control, [pack([order])], [*ends])
         except OSError as error:
-            self._refuse(cell, f"no process for the routine: {error.strerror}")
+            self._cannot(cell, f"no process for the routine: {error.strerror}")
             return
         lease_s = max(0.0, attempt.held_until - monotonic())
         cell.say(Run(grant=frame.grant, lease_s=lease_s))
+
+    def _cannot(self, cell: Cell, error: str) -> None:
+        """Fail what this host has no process for: nor will it have one for the next."""
+        self._speaker.post(Unfit(reason=error))
+        self._refuse(cell, error)
 
     def _refuse(self, cell: Cell, error: str) -> None:
         self._finish(cell, failed(cell.attempt.key, error))
@@ -256,7 +258,14 @@ class Isolation:
         if messages is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 nursery.process.wait(1.0)
-            self._lose_nursery(f"it ended with code {nursery.process.returncode}")
+            code = nursery.process.returncode
+            if (
+                not nursery.is_ready and code is not None and code < 0
+            ):  # It inherits the limits of this process.
+                self._speaker.post(
+                    Unfit(reason=f"a process for isolated routines was killed by signal {-code}")
+                )
+            self._lose_nursery(f"it ended with code {code}")
             return
         for ready in messages:
             nursery.is_ready = True

@@ -16,7 +16,7 @@ from collections import Counter, deque
 from time import monotonic
 from typing import Final, Protocol
 
-from stateous_supervisor.host.failures import describe
+from stateous_supervisor.host.fatal import Guard
 from stateous_supervisor.link.frames import Frame, Logged, ToHost
 from stateous_supervisor.link.stream import LinkBroken, from_agent, pack
 
@@ -33,6 +33,7 @@ class Owner(Protocol):
     def on_pulse(self) -> None: ...
     def on_tick(self, now: float) -> float: ...
     def on_end(self) -> None: ...
+    def on_fault(self, error: BaseException) -> None: ...
 
 
 class _Awaited:
@@ -47,13 +48,12 @@ class _Awaited:
 
 
 class Link:
-    """Frames to and from the agent. `start` begins the thread; `loop` is the one whose turns make frames, if any.
-
-    `fault` is a traceback when the thread ended by a fault of ours.
-    """
+    """Frames to and from the agent. `start` begins the thread; `loop` is the one whose turns make frames, if any."""
 
     def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop | None, owner: Owner) -> None:
         self._sock = sock
+        # Taken before user code runs, which may replace them in the class.
+        self._recv, self._send_some = sock.recv, sock.send
         self._loop = loop
         self._owner = owner
         self._unpacker = from_agent()
@@ -68,7 +68,6 @@ class Link:
         self._is_turn_open = False
         self._is_over = False
         self._is_gone = False
-        self.fault: str | None = None
         self._loop_thread = threading.get_ident()
 
     def start(self) -> None:
@@ -126,12 +125,8 @@ class Link:
         self.wake()
 
     def _live(self) -> None:
-        try:
+        with Guard(self._owner.on_fault):  # A host whose link says nothing would be kept for ever.
             self._serve()
-        except (
-            BaseException
-        ) as error:  # A fault of ours: a host whose link says nothing would be kept for ever.
-            self.fault = describe(error).traceback
         self._leave()
 
     def _serve(self) -> None:
@@ -182,10 +177,10 @@ class Link:
     def _receive(self) -> bool:
         """Read what is there. Returns False at the end of the link."""
         try:
-            received = self._sock.recv(RECEIVE_BYTES)
+            received = self._recv(RECEIVE_BYTES)
         except BlockingIOError:
             return True
-        except OSError:
+        except ConnectionError:
             return False
         if not received:
             return False
@@ -203,10 +198,10 @@ class Link:
             if not self._unsent and not self._take():
                 return True
             try:
-                sent = self._sock.send(self._unsent)
+                sent = self._send_some(self._unsent)
             except BlockingIOError:
                 return True
-            except OSError:
+            except ConnectionError:
                 return False
             self._unsent = self._unsent[sent:]
             if not self._unsent:

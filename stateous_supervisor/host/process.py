@@ -13,7 +13,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final, NoReturn
 
-from stateous_supervisor.host import children, processes, shelter, streams
+from stateous_supervisor.host import children, fatal, processes, shelter, streams
 from stateous_supervisor.host.serve import Host
 
 # The agent waits two seconds for the host.
@@ -35,12 +35,14 @@ def serve(link: int, folder: str, *, skip: Collection[str], spared: int | None) 
         Path(folder),
         skip=skip,
         on_gone=lambda: _end(host, spared),
+        on_fault=fatal.end,
         environment=dict(os.environ),
     )
     shelter.at_fork(host.let_go)
     streams.install(host.link.say)
     streams.at_end(children.installed(host.link.say))
-    host.serve()
+    with fatal.Guard(fatal.end):
+        host.serve()
     # What modules of the folder registered; the link's thread ends the process if it takes too long.
     atexit._run_exitfuncs()  # noqa: SLF001 - a normal exit would also wait for threads that may never end.
     host.link.close()
@@ -57,7 +59,5 @@ def _end(host: Host, spared: int | None) -> NoReturn:
     try:  # User code may have closed every descriptor, of which this needs some.
         host.end_isolated(ISOLATED_S)
         processes.end_session(spared)
-        if host.link.fault is not None:
-            os.write(2, host.link.fault.encode())
     finally:
-        os._exit(0 if host.link.fault is None else 70)
+        os._exit(0)

@@ -12,13 +12,15 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from time import monotonic
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from stateous_supervisor.host import grants, shelter
 from stateous_supervisor.host.attempt import PARKED, Attempt, Speaker, Stop
 from stateous_supervisor.host.discovery import Routine, Served
 from stateous_supervisor.host.failures import describe, is_plain, leave_out
+from stateous_supervisor.host.fatal import Fault, Guard
 from stateous_supervisor.host.outcomes import dropped, failed, outcome_of, parked, raised
+from stateous_supervisor.host.places import Apart, Starter
 from stateous_supervisor.host.streams import current, end_lines
 from stateous_supervisor.host.threads import Threads
 from stateous_supervisor.link.frames import (
@@ -44,20 +46,6 @@ _NEVER: Final = float("inf")
 leave_out(__file__)
 
 
-class Starter(Protocol):
-    """Where `def` routines run."""
-
-    def start(self, job: Callable[[], None]) -> None: ...
-
-
-class Apart(Protocol):
-    """Runs attempts in processes of their own, and calls `Runner.settle` once for each. None of it waits."""
-
-    def start(self, attempt: Attempt, frame: Run) -> None: ...
-    def stop(self, attempt: Attempt, cause: str) -> None: ...
-    def pass_on(self, attempt: Attempt, frame: ToHost) -> None: ...
-
-
 class Runner:
     """All attempts of one host. `running` maps a task to its attempt; `abandoned` go on although they are over.
 
@@ -67,6 +55,7 @@ class Runner:
         cancel_again_s: how long a cancelled routine may clean up before it is cancelled again.
         apart: runs isolated routines; without it they run here like all others.
         main: where the one `def` routine runs whose process this is; a stop then leaves it to signals.
+        on_fault: called when an attempt cannot be ended in any way. `look` is called before an outcome is said.
     """
 
     def __init__(
@@ -77,7 +66,9 @@ class Runner:
         cancel_again_s: float = CANCEL_AGAIN_S,
         apart: Apart | None = None,
         main: Starter | None = None,
+        on_fault: Fault,
     ) -> None:
+        self.look: Callable[[], None] = lambda: None
         self.routines: Mapping[Served, Routine] = {}
         self.running: dict[int, Attempt] = {}
         self.abandoned: set[Attempt] = set()
@@ -90,6 +81,8 @@ class Runner:
         self._starts: deque[Attempt] = deque()
         self._timed: set[Attempt] = set()
         self._next_due = _NEVER
+        self._on_fault = on_fault
+        self.has_worked = False
 
     # Called by the link's thread.
 
@@ -186,6 +179,8 @@ class Runner:
         if self._starts:
             self._loop.call_soon_threadsafe(self._start_waiting)
         for attempt in list(self.running.values()):
+            if not attempt.began_at and attempt.thread is not None and not attempt.thread.is_alive():
+                self._end(attempt, failed(attempt.key, "no thread for the routine: it ended before it ran"))
             future = attempt.future
             if future is None or not future.done() or attempt.is_over:
                 continue
@@ -232,9 +227,9 @@ class Runner:
 
     def _start_thread(self, attempt: Attempt) -> None:
         try:
-            self._threads.start(partial(self._run_sync, attempt))
-        except RuntimeError as error:
-            self._end(attempt, failed(attempt.key, f"no thread for the routine: {error}"))
+            attempt.thread = self._threads.start(partial(self._run_sync, attempt))
+        except Exception as error:  # User code may have replaced what starts threads.
+            self._end(attempt, failed(attempt.key, f"no thread for the routine: {describe(error).text}"))
 
     # Stopping.
 
@@ -266,7 +261,7 @@ class Runner:
         if stop is not None:
             stop.cancels += 1
             self._set_due(attempt, monotonic() + self._cancel_again_s)
-            self._loop.call_soon_threadsafe(_cancel_future, attempt)
+            self._loop.call_soon_threadsafe(attempt.cancel_routine)
 
     def _abandon(self, attempt: Attempt) -> None:
         """End the attempt without its routine, which may go on for ever (A-30, A-34)."""
@@ -294,10 +289,15 @@ class Runner:
         while self._starts:
             attempt = self._starts[0]
             if attempt.future is None:
-                attempt.future = self._loop.create_task(self._run_async(attempt))
+                # Not by the loop's `create_task`: user code may have set a factory.
+                attempt.future = asyncio.Task(self._run_async(attempt), loop=self._loop)
             self._starts.popleft()
 
     async def _run_async(self, attempt: Attempt) -> None:
+        with Guard(partial(self._fail, attempt)):
+            await self._run_async_def(attempt)
+
+    async def _run_async_def(self, attempt: Attempt) -> None:
         if attempt.stop is not None:
             self._end(attempt, self._stopped(attempt))
             return
@@ -316,6 +316,10 @@ class Runner:
     # In a thread.
 
     def _run_sync(self, attempt: Attempt) -> None:
+        with Guard(partial(self._fail, attempt)):
+            self._run_def(attempt)
+
+    def _run_def(self, attempt: Attempt) -> None:
         if attempt.is_over:
             self.abandoned.discard(attempt)
             return
@@ -333,7 +337,14 @@ class Runner:
 
     # Both.
 
+    def _fail(self, attempt: Attempt, error: BaseException) -> None:
+        """Fail an attempt whose own end was not to be had; where even that fails, so would the next one."""
+        with Guard(self._on_fault):
+            if not attempt.is_over:
+                self._end(attempt, raised(attempt.key, describe(error), is_retryable=True))
+
     def _begin(self, attempt: Attempt) -> None:
+        self.has_worked = True
         current.set(attempt.key)
         attempt.began_at = monotonic()
         attempt.own_line = line()
@@ -345,6 +356,7 @@ class Runner:
             self._speaker.post_now(began)
 
     def _outcome(self, attempt: Attempt, returned: Any, context: BaseContext[Any]) -> Outcome:
+        self.look()
         if attempt.stop is not None:
             return self._stopped(attempt)
         outcome = outcome_of(returned, attempt.routine.ref, context)
@@ -353,6 +365,7 @@ class Runner:
 
     def _on_raised(self, attempt: Attempt, error: BaseException, *, can_wait: bool) -> None:
         shelter.end_if_forked(error)
+        self.look()
         if attempt.stop is not None:
             self._end(attempt, self._stopped(attempt))
         elif can_wait or is_plain(error):
@@ -381,11 +394,3 @@ class Runner:
             outcome.duration_s = monotonic() - attempt.began_at if attempt.began_at else 0.0
         finally:  # A signal handler of user code may raise anywhere in here; nobody else says the outcome.
             self._speaker.post(outcome)
-
-
-def _cancel_future(attempt: Attempt) -> None:
-    # Before its first line it sees by itself that it was stopped; a cancel then would end it without a word.
-    if attempt.works and attempt.stop is not None and attempt.stop.spares_steps:
-        return  # its next durable call ends it
-    if attempt.began_at and attempt.future is not None:
-        attempt.future.cancel()

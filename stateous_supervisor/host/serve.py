@@ -22,8 +22,11 @@ from typing import Final
 import stateous_supervisor
 from stateous_supervisor.host.alias import install_alias, keep_out
 from stateous_supervisor.host.discovery import discover
+from stateous_supervisor.host.fatal import Fault
+from stateous_supervisor.host.fitness import Fitness
 from stateous_supervisor.host.isolation import Isolation
 from stateous_supervisor.host.link import Link
+from stateous_supervisor.host.own_loop import OwnLoop
 from stateous_supervisor.host.runner import CANCEL_AGAIN_S, Runner
 from stateous_supervisor.host.watch import LoopWatch
 from stateous_supervisor.link.frames import (
@@ -36,10 +39,14 @@ from stateous_supervisor.link.frames import (
     Quit,
     Run,
     ToHost,
+    Unfit,
 )
 
 # How long routines may clean up after `Quit`, and the main thread may take to end after the last routine.
 QUIT_S: Final = 2.0
+
+# A loop that ends so often in a row before its first turn will not turn any more.
+STUMBLES_MAX: Final = 20
 
 _NEVER: Final = float("inf")
 
@@ -54,6 +61,8 @@ class Host:
         folder: the routine folder.
         skip: names of files to leave out.
         on_gone: called in the link's thread when the link ended; it ends the process (or lets the thread end).
+        on_fault: called in any thread that cannot go on with the host's own work; it ends the process. None: there is
+            nobody to end, the error goes to the log.
         environment: of isolated routines' processes, where the host has its process to itself; None: it is a thread
             of somebody else's, and isolated routines run in it like all others.
         cancel_again_s: how long a cancelled routine may clean up before it is cancelled again.
@@ -66,23 +75,29 @@ class Host:
         *,
         skip: Collection[str] = (),
         on_gone: Callable[[], None],
+        on_fault: Fault | None = None,
         environment: Mapping[str, str] | None = None,
         cancel_again_s: float = CANCEL_AGAIN_S,
     ) -> None:
-        self.loop = asyncio.SelectorEventLoop()
+        self.loop = OwnLoop()
         self._folder = folder
         self._skip = skip
         self._on_gone = on_gone
+        self.on_fault: Fault = on_fault or _log_fault
         self.link = Link(sock, self.loop, self)
         self._isolation = (
             None
             if environment is None
             else Isolation(folder, skip=skip, environment=environment, speaker=self.link)
         )
-        self._runner = Runner(self.loop, self.link, cancel_again_s=cancel_again_s, apart=self._isolation)
+        self._runner = Runner(
+            self.loop, self.link, cancel_again_s=cancel_again_s, apart=self._isolation, on_fault=self.on_fault
+        )
         if self._isolation is not None:
             self._isolation.settle = self._runner.settle
         self._watch = LoopWatch(self.loop, threading.get_ident(), Path(folder).resolve())
+        self._fitness: Fitness | None = None
+        self._stumbles = 0
         self._is_loaded = False
         self._is_ending = False
         self._is_over = False
@@ -92,6 +107,8 @@ class Host:
     def serve(self) -> None:
         """Load the folder and run what is given, until the agent says that it is enough. In the loop's thread."""
         self.link.start()
+        if self._isolation is not None:
+            self._isolation.begin()
         self.link.post_now(_hello())
         self._load()
         while not self._is_over:
@@ -111,13 +128,22 @@ class Host:
             self._isolation.let_go()
 
     def _run_loop(self) -> None:
+        self._stumbles += 1
         try:
+            self.loop.call_soon(self._turn)
             self.loop.run_forever()
-        except BaseException:  # User code's own callbacks and signal handlers may raise anything here.
+        except (
+            BaseException
+        ) as error:  # User code's own callbacks and signal handlers may raise anything here.
+            if self._stumbles > STUMBLES_MAX:
+                self.on_fault(error)
             # A loop that was interrupted while it tidied up believes that it still runs.
             asyncio._set_running_loop(None)  # noqa: SLF001 - there is no other way.
             vars(self.loop)["_thread_id"] = None
             _log.exception("user code raised into the event loop; the host goes on")
+
+    def _turn(self) -> None:
+        self._stumbles = 0
 
     def _load(self) -> None:
         install_alias()
@@ -129,6 +155,8 @@ class Host:
         if self._isolation is not None:
             gc.collect()
             gc.freeze()
+            self._fitness = Fitness(self.loop)
+            self._runner.look = self._look_at_end
         self._is_loaded = True
         self.link.post_now(found.loaded())
 
@@ -162,7 +190,21 @@ class Host:
                 None,
             )
         self.link.post(pulse)
+        self._look()
         self._runner.look_after()
+
+    def _look(self) -> None:
+        """Say it where this host is not fit for more work."""
+        if self._fitness is None:
+            return
+        has_worked, self._runner.has_worked = self._runner.has_worked or bool(self._runner.running), False
+        if reason := self._fitness.look_further(has_worked=has_worked):
+            self.link.post(Unfit(reason=reason))
+
+    def _look_at_end(self) -> None:
+        """In any thread, when a routine ended and before its outcome is said: new work would come right after it."""
+        if self._fitness is not None and (reason := self._fitness.look()):
+            self.link.post(Unfit(reason=reason))
 
     def on_tick(self, now: float) -> float:
         due_at = self._runner.tick(now)
@@ -191,6 +233,10 @@ class Host:
             self.link.close()
         else:
             self._runner.take(message)
+
+
+def _log_fault(error: BaseException) -> None:
+    _log.error("the host cannot go on with its work", exc_info=error)
 
 
 def _hello() -> Hello:

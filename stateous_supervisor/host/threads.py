@@ -22,17 +22,22 @@ class Threads:
         self._idle: list[_Worker] = []
         self._idle_s = idle_s
 
-    def start(self, job: Callable[[], None]) -> None:
-        """Run `job` in a thread that runs nothing else meanwhile, in a `contextvars` context of its own."""
+    def start(self, job: Callable[[], None]) -> threading.Thread | None:
+        """Run `job` in a thread that runs nothing else meanwhile, in a `contextvars` context of its own.
+
+        Returns the thread where it is a new one: user code can have it end before it runs anything.
+        """
         try:
             worker = self._idle.pop()
         except IndexError:
             worker = _Worker(self._idle, self._idle_s)
             worker.job = job
-            threading.Thread(target=worker.work, name="routine", daemon=True).start()
-        else:
-            worker.job = job
-            worker.given.release()
+            thread = threading.Thread(target=worker.work, name="routine", daemon=True)
+            thread.start()
+            return thread
+        worker.job = job
+        worker.given.release()
+        return None
 
 
 class _Worker:

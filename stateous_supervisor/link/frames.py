@@ -16,6 +16,9 @@ LINK_PROTOCOL = 1
 # A real-time signal, which nobody uses by accident: a host that gets it writes down what every thread is doing.
 DUMP_SIGNAL: int = getattr(signal, "SIGRTMAX", signal.SIGUSR2) - 3
 FRAME_BYTES_MAX = 8 * 1_048_576 + 65_536
+# A process that can do its work no more ends with this code, and writes a line that begins so to its stderr.
+FAULT_CODE = 70
+FAULT_MARK = "it cannot go on: "
 
 
 class Frame(msgspec.Struct, omit_defaults=True, kw_only=True, tag_field="kind"):
@@ -161,6 +164,12 @@ class Pulse(Frame, tag="pulse"):
     attempt: int | None = None
 
 
+class Unfit(Frame, tag="unfit"):
+    """Routines took from the host what each of them needs: what runs may go on, new work belongs elsewhere."""
+
+    reason: str
+
+
 class Logged(Frame, tag="log"):
     """A line that a routine printed or logged."""
 
@@ -240,5 +249,5 @@ class Quit(Frame, tag="quit"):
     """Cancel what runs and end."""
 
 
-ToAgent = Hello | Loading | Loaded | Began | Noted | Remembered | Outcome | Call | Pulse | Logged
+ToAgent = Hello | Loading | Loaded | Began | Noted | Remembered | Outcome | Call | Pulse | Unfit | Logged
 ToHost = Hello | Run | Cancel | Answer | HeldUntil | PauseTask | Drain | Quit

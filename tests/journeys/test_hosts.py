@@ -11,7 +11,9 @@ from programs import AgentProgram, ControlPlaneClient, wait_for
 from journeys import folders
 
 ENDS = """
+import builtins
 import os
+import resource
 import sys
 from contract import Made, events, states
 from stateous_supervisor import on_state
@@ -27,6 +29,10 @@ def hand(ctx):
         sys.modules.clear()
     if ctx["kind"] == "closes":
         os.closerange(0, 65_536)
+    if ctx["kind"] == "lowers":
+        resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))
+    if ctx["kind"] == "breaks":
+        builtins.len = None
     return events.made(Made(size=0))
 """
 
@@ -76,7 +82,7 @@ def test_a_routine_that_closes_every_descriptor_costs_its_own_attempts(
     assert plane.kinds("closes").count("task_failed") == 3
 
 
-def test_a_routine_that_breaks_what_starts_isolated_ones_costs_its_host(
+def test_a_routine_that_forgets_the_modules_of_its_host_costs_that_host_alone(
     box: Path, plane_url: str, plane: ControlPlaneClient
 ) -> None:
     """A-23, A-24: a host that could start no isolated routine any more would keep their tasks for ever."""
@@ -84,10 +90,44 @@ def test_a_routine_that_breaks_what_starts_isolated_ones_costs_its_host(
 
     with AgentProgram(folder, plane_url) as agent:
         plane.start("forgets", kind="forgets")
-        plane.until("forgets", status="failed", within_s=30)  # its isolated routine has no retries
-        agent.line("host.started", within_s=30)
+        plane.until("forgets", status="completed", within_s=30)
+        assert "out of sys.modules" in agent.line("host.unfit", within_s=30)
         plane.start("works-again")
         plane.until("works-again", status="completed")
+
+
+def test_a_routine_that_takes_the_descriptors_of_its_host_costs_that_host_alone(
+    box: Path, plane_url: str, plane: ControlPlaneClient
+) -> None:
+    """A-23: what it leaves can run nothing more, and no other task is given to it."""
+    folder = folders.make(box, plane_url, hand=ENDS, rescue=APART)
+
+    with AgentProgram(folder, plane_url, "--tasks", "1") as agent:
+        plane.start("lowers", kind="lowers")
+        plane.start("works-beside")
+        for name in ("lowers", "works-beside"):
+            plane.until(name, status="completed", within_s=30)
+        assert "Too many open files" in agent.line("host.unfit", within_s=30)
+
+    assert plane.kinds("works-beside").count("task_failed") == 0
+
+
+def test_a_routine_that_breaks_python_costs_its_own_attempts(
+    box: Path, plane_url: str, plane: ControlPlaneClient
+) -> None:
+    """A-23: each attempt names what was broken, and other tasks go on in the hosts that follow."""
+    folder = folders.make(box, plane_url, hand=ENDS)
+
+    with AgentProgram(folder, plane_url) as agent:
+        plane.start("breaks", kind="breaks")
+        plane.until("breaks", state="rescue", within_s=30)
+        plane.start("works-unbroken")
+        plane.until("works-unbroken", status="completed")
+        assert agent.child.poll() is None
+
+    failed = [entry["data"]["error"] for entry in plane.history("breaks") if entry["kind"] == "task_failed"]
+    assert len(failed) == 3
+    assert all("exit code 70: a routine replaced len in builtins" in text for text in failed), failed
 
 
 def test_an_agent_that_slept_through_its_lease_lets_go(

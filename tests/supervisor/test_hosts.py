@@ -24,7 +24,7 @@ from supervisor.doubles import (
 from stateous_supervisor.agent import cadence
 from stateous_supervisor.agent.faults import Exit, Fault
 from stateous_supervisor.agent.host import HostUnusable
-from stateous_supervisor.link.frames import BrokenFile, Outcome, Pulse
+from stateous_supervisor.link.frames import BrokenFile, Outcome, Pulse, Run, Unfit
 
 
 @BOTH
@@ -252,5 +252,45 @@ def test_the_silence_of_a_host_that_died_pauses_nothing_a_22() -> None:
                 await anyio.sleep(0.3)
                 hosts.last.say(Pulse(loop_lag_s=0.0))
                 assert not agent.roster.paused
+
+    simulate(main)
+
+
+def test_a_host_that_is_not_fit_gets_nothing_more_and_keeps_what_it_has_a_23() -> None:
+    async def main(world: World) -> None:
+        world.start_tokens(1)
+        hosts = ScriptedHosts({"plain": stay})
+
+        async with world.agent(hosts) as agent:
+            await until(lambda: held(world) == 1)
+            hosts.routines["plain"] = lambda _: DONE
+            for _ in range(3):
+                hosts.last.say(Unfit(reason="no descriptors"))
+            hosts.last.say(Outcome(task=1, attempt=1, outcome="waiting"))
+            world.start_tokens(3, prefix="late")
+            await until(lambda: completed(world) == 3, 10.0)
+
+            told = world.lines.of("host.unfit")
+            assert [(line["reason"], line["running"]) for line in told] == [("no descriptors", 1)]
+            assert [host.generation for host in hosts.all] == [1, 2]
+            assert [len([f for f in host.heard if isinstance(f, Run)]) for host in hosts.all] == [1, 3]
+            assert agent.supervisor.generation == 2
+            assert "task_released" not in kinds(world)
+
+    simulate(main)
+
+
+def test_hosts_that_are_not_fit_again_and_again_are_replaced_with_backoff_a_23() -> None:
+    async def main(world: World) -> None:
+        hosts = ScriptedHosts({"plain": lambda _: DONE})
+
+        async with world.agent(hosts):
+            began_at = anyio.current_time()
+            for number in range(1, 2 * cadence.DEATHS_AT_ONCE):
+                await until(lambda number=number: len(hosts.all) == number, 100.0)
+                hosts.last.say(Unfit(reason="no descriptors"))
+            waits = [line["next_in_s"] for line in world.lines.of("host.unfit")]
+            assert waits[: cadence.DEATHS_AT_ONCE] == [0.0] * cadence.DEATHS_AT_ONCE
+            assert anyio.current_time() - began_at > 1.0
 
     simulate(main)

@@ -23,6 +23,8 @@ DEATHS = {
     "import ctypes; ctypes.string_at(0)": "killed by signal 11 (SIGSEGV)",
     "os.abort()": "killed by signal 6 (SIGABRT)",
     "os.closerange(3, 256); time.sleep(5)": "before it gave a result",
+    "import builtins; builtins.len = None": "exit code 70 before it gave a result: a routine replaced len in builtins",
+    "import builtins; del builtins.isinstance": "a routine replaced isinstance in builtins",
     "import resource; resource.setrlimit(resource.RLIMIT_CPU, (1, 1))\nwhile True: pass": "killed by signal",
 }
 
