@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from stateous_supervisor.agent import config, folder
+from stateous_supervisor.agent import allocator, config, folder
 from stateous_supervisor.cli import first_process, options
 
 
@@ -33,6 +33,7 @@ def run(
     The first signal drains: running routines end and are reported. The second one ends it within seconds.
     """
     first_process.stand_aside()
+    allocator.give_large_blocks_back()
     flags = {
         "url": url,
         "tasks": tasks,

@@ -39,7 +39,7 @@ DOORS: dict[str, dict[str, list[str]]] = {
         "typer": [CLI],
         "pydantic": ["stateous_supervisor/sdk/payloads.py"],
         "pydantic_core": ["stateous_supervisor/sdk/payloads.py"],
-        "ctypes": [f"{HOST}/prctl.py"],
+        "ctypes": [f"{HOST}/prctl.py", "stateous_supervisor/agent/allocator.py"],
     },
 }
 
