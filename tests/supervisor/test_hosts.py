@@ -292,5 +292,9 @@ def test_hosts_that_are_not_fit_again_and_again_are_replaced_with_backoff_a_23()
             waits = [line["next_in_s"] for line in world.lines.of("host.unfit")]
             assert waits[: cadence.DEATHS_AT_ONCE] == [0.0] * cadence.DEATHS_AT_ONCE
             assert anyio.current_time() - began_at > 1.0
+            unfit = hosts.last
+            world.start_tokens(1)
+            await until(lambda: completed(world) == 1, 100.0)
+            assert not [frame for frame in unfit.heard if isinstance(frame, Run)]
 
     simulate(main)

@@ -30,7 +30,7 @@ BESIDE = {
     "async": "await asyncio.sleep(0.5)\nreturn events.coded()",
 }
 NEXT = "import fractions, xml.dom.minidom\nopen('/dev/null').close()\nreturn events.coded()"
-QUICK = {("len is gone", "thread"), ("8 descriptors", "thread"), ("the loop is closed", "async")}
+QUICK = {("len is gone", "thread"), ("8 descriptors", "thread"), ("the loop is broken", "async")}
 CASES = [
     pytest.param(*case, marks=() if case in QUICK else pytest.mark.prove, id="-".join(case))
     for case in itertools.product(HARMS, KINDS)
