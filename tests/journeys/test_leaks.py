@@ -334,7 +334,7 @@ def hold_to_size(
 @pytest.mark.timeout(180)
 def test_short_tasks_leave_an_agent_as_it_was(many: ControlPlaneClient, box: Path) -> None:
     """With few arenas: each grows until it has had the largest that comes, which takes a thousand tasks of all."""
-    hold_to_size(many, box, warm=50, count=100, kb_max=20_000, MALLOC_ARENA_MAX="2")
+    hold_to_size(many, box, warm=50, count=100, kb_max=10_000, MALLOC_ARENA_MAX="2")
 
 
 @pytest.mark.prove
