@@ -21,7 +21,7 @@ import anyio
 from anyio.abc import Process
 
 import stateous_supervisor
-from stateous_supervisor.agent import cores, dumps
+from stateous_supervisor.agent import cores, dumps, shortage
 from stateous_supervisor.agent.dumps import Hang
 from stateous_supervisor.agent.host import HostEnded, HostUnusable
 from stateous_supervisor.agent.link_end import LinkEnd, LinkEnded
@@ -221,6 +221,7 @@ class _Child:
         self.process = process
         self.link = link
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._kills = shortage.kills()
         self._output_over = anyio.Event()
         self._dump: list[str] | None = None
 
@@ -276,6 +277,8 @@ class _Child:
         with anyio.move_on_after(OUTPUT_S):
             await self._output_over.wait()
         code = self.process.returncode
+        if code == -signal.SIGKILL and shortage.is_between(self._kills, shortage.kills()):
+            return f"{describe(code)}, out of memory"
         if code != FAULT_CODE:
             return otherwise if code is None else describe(code)
         said = [line.removeprefix(FAULT_MARK) for line in self.tail if line.startswith(FAULT_MARK)]

@@ -188,9 +188,7 @@ def _settle_in(order: Hatch, ends: Ends, leaf: cgroups.Leaf | None, keeper: int)
     os.close(ends.out)
     os.close(ends.err)
     shelter.default_signals()
-    with contextlib.suppress(OSError, ValueError):
-        score = Path("/proc/self/oom_score_adj")
-        score.write_text(str(min(1_000, max(int(score.read_text()), 0) + OOM_SCORE)))
+    shelter.go_first(OOM_SCORE)
     is_bound = False
     if leaf is not None:
         with contextlib.suppress(OSError):

@@ -6,10 +6,12 @@ and what a forked child must forget. Never used in `--inline`.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 from stateous_supervisor.host import streams
@@ -30,17 +32,34 @@ HARMLESS: Final = (
     "SIGPIPE",
 )
 
+# How much sooner than the agent the kernel ends a host that runs short of memory; what a routine runs in comes first.
+HOST_OOM_SCORE: Final = 200
+
 _forked: Final[list[bool]] = []
 
 
 def take(link: int) -> None:
     """Prepare this process. The descriptor `link` is kept from every program that it starts."""
     os.set_inheritable(link, False)
+    go_first(HOST_OOM_SCORE)
     _scrub_environment()
     faulthandler.enable(file=2, all_threads=True)
     # Not a Python handler, so that it also works while a C call holds the interpreter's lock (A-22).
     faulthandler.register(DUMP_SIGNAL, file=2, all_threads=True)
     ignore_signals()
+
+
+def go_first(score: int) -> None:
+    """Have the kernel end this process before the agent where memory runs short.
+
+    A unit may protect the agent by `OOMScoreAdjust=`, which all of its children inherit.
+
+    Args:
+        score: what is added to the score of a process that nobody protects, up to 1,000.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        adjust = Path("/proc/self/oom_score_adj")
+        adjust.write_text(str(min(1_000, max(int(adjust.read_text()), 0) + score)))
 
 
 def ignore_signals() -> None:

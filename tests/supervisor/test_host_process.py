@@ -189,6 +189,17 @@ def test_what_systemd_gave_the_service_is_not_handed_down_a_26(tmp_path: Path) -
     hosting(make_folder(tmp_path, plain=start + PLAIN), main, environment=environment)
 
 
+def test_a_host_is_ended_before_its_agent_where_memory_runs_out_a_23(tmp_path: Path) -> None:
+    start = "import os\nos.write(1, open('/proc/self/oom_score_adj').read().encode())\n"
+
+    async def main(_: ProcessHost, printed: list[str]) -> None:
+        await until(lambda: printed)
+
+        assert int(printed[0]) >= int(Path("/proc/self/oom_score_adj").read_text()) + 200
+
+    hosting(make_folder(tmp_path, plain=start + PLAIN), main)
+
+
 def test_a_host_gets_no_descriptor_of_the_agents_a_26(tmp_path: Path) -> None:
     secret = os.open(tmp_path / "secret", os.O_RDWR | os.O_CREAT)
     os.set_inheritable(secret, True)
