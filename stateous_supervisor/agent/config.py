@@ -249,7 +249,9 @@ def _setting(file: Path, name: str, node: Node, keys: Mapping[str, Key], *, pref
 def _from_environment(environment: Mapping[str, str], keys: Mapping[str, Key] = KEYS) -> dict[str, Setting]:
     return {
         name: Setting(
-            _parse(key, environment[key.variable], f"environment: '{key.variable}'", Exit.CONFIG),
+            _parse(
+                key, key.of_text(environment[key.variable]), f"environment: '{key.variable}'", Exit.CONFIG
+            ),
             f"environment {key.variable}",
         )
         for name, key in keys.items()
@@ -262,7 +264,8 @@ def _from_flags(flags: Mapping[str, Plain]) -> dict[str, Setting]:
     for name, value in flags.items():
         if value is not None:
             option = "--" + name.replace("_", "-").replace(".", "-")
-            found[name] = Setting(_parse(KEYS[name], value, f"'{option}'", Exit.USAGE), f"flag {option}")
+            given = KEYS[name].of_text(value) if isinstance(value, str) else value
+            found[name] = Setting(_parse(KEYS[name], given, f"'{option}'", Exit.USAGE), f"flag {option}")
     return found
 
 

@@ -17,6 +17,7 @@ from stateous_supervisor.agent.proxies import parse_no_proxy, parse_proxy
 
 TASKS_MAX: Final = 100_000  # the control plane's limits say what is really served
 _HOST: Final = re.compile(r"\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
+_DIGITS: Final = re.compile(r"[0-9]{1,9}")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 Plain = str | int | float | bool | None
@@ -25,13 +26,17 @@ Parse = Callable[[Plain], object]
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key. `parse` raises ValueError with "must be …"; `example` shows the default."""
+    """One key. `parse` raises ValueError with "must be …"; `example` shows the default.
+
+    `of_text` makes a value of what the environment or the command line says, where all is text.
+    """
 
     name: str
     parse: Parse
     default: object
     about: str
     example: str = "null"
+    of_text: Callable[[str], Plain] = str
 
     @property
     def variable(self) -> str:
@@ -40,15 +45,20 @@ class Key:
 
 
 def whole(low: int, high: int) -> Parse:
-    """Return a parser of whole numbers in that range; text of digits counts, as in the environment."""
+    """Return a parser of whole numbers in that range. A text is none, not even one of digits (A-03)."""
 
     def parse(value: Plain) -> int:
-        number = int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value) else value
-        if isinstance(number, bool) or not isinstance(number, int) or not low <= number <= high:
-            raise ValueError(f"must be a whole number from {low} to {high}")
-        return number
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            quoted = ", without quotes" if isinstance(value, str) and _DIGITS.fullmatch(value) else ""
+            raise ValueError(f"must be a whole number from {low} to {high}{quoted}")
+        return value
 
     return parse
+
+
+def number_of(given: str) -> Plain:
+    """Return the number that digits stand for, and any other text as it is."""
+    return int(given) if _DIGITS.fullmatch(given) else given
 
 
 def one_of(*words: str) -> Parse:
@@ -77,10 +87,9 @@ def optional(parse: Parse) -> Parse:
 
 
 def flag(value: Plain) -> bool:
-    words: dict[Plain, bool] = {True: True, False: False, "true": True, "false": False}
-    if isinstance(value, (bool, str)) and value in words:
-        return words[value]
-    raise ValueError("must be true or false")
+    if isinstance(value, bool):
+        return value
+    raise ValueError("must be true or false" + (", without quotes" if value in ("true", "false") else ""))
 
 
 def duration_s(value: Plain) -> float:
@@ -144,6 +153,7 @@ KEYS: Final = {
             4,
             "How many routines run at once, 1 to 1000; more where it allows.",
             "4",
+            of_text=number_of,
         ),
         Key("name", optional(text(128)), None, "The name in histories. Default: the host name."),
         Key("token_file", PATH, None, "A file with the bearer key for the control plane."),

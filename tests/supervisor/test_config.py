@@ -9,7 +9,7 @@ import pytest
 from stateous_supervisor.agent import config
 from stateous_supervisor.agent.config import Config
 from stateous_supervisor.agent.faults import Exit, Fault
-from stateous_supervisor.agent.keys import KEYS, ROUTINE_KEYS
+from stateous_supervisor.agent.keys import KEYS, ROUTINE_KEYS, TASKS_MAX
 from stateous_supervisor.agent.yaml_file import Node, read
 
 EXAMPLE = Path(__file__).parents[2] / "stateous.yaml.example"
@@ -208,6 +208,29 @@ def test_a_bad_flag_is_a_fault_of_the_command_line_a_03(tmp_path: Path) -> None:
 )
 def test_scalars_are_those_of_yaml_1_2_a_03(text: str, value: object) -> None:
     assert read(f"a: {text}").value == {"a": Node(value, 1)}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        ('tasks: "4"', f"'tasks' is '4'; it must be a whole number from 1 to {TASKS_MAX}, without quotes"),
+        (
+            "routines: {coding: {memory_mb: '64'}}",
+            "'routines.coding.memory_mb' is '64'; it must be a whole number from 16 to 1048576, without quotes",
+        ),
+        (
+            "routines: {coding: {fence: 'true'}}",
+            "'routines.coding.fence' is 'true'; it must be true or false, without quotes",
+        ),
+    ],
+)
+def test_a_quoted_scalar_is_a_text_and_no_number_a_03(tmp_path: Path, keys: str, sentence: str) -> None:
+    assert fault(tmp_path, URL + keys) == f"F/stateous.yaml:2: {sentence}"
+
+
+def test_digits_count_where_all_is_text_a_03(tmp_path: Path) -> None:
+    assert load(tmp_path, STATEOUS_TASKS="7").tasks == 7
+    assert load(tmp_path, flags={"tasks": "9"}).tasks == 9
 
 
 def test_a_bare_port_for_metrics_is_loopback(tmp_path: Path) -> None:
