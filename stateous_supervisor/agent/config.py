@@ -78,6 +78,11 @@ class Config:
         """The states whose routines do not outlive a lease that cannot be proven."""
         return frozenset(state for state, routine in self.routines.items() if routine.fence)
 
+    @property
+    def certificates(self) -> dict[str, Path | None]:
+        """The files that TLS is made with, by their keys."""
+        return {"ca_file": self.ca_file, "client_cert": self.client_cert, "client_key": self.client_key}
+
 
 def load(folder: Path, *, flags: Mapping[str, Plain] | None = None, environment: Mapping[str, str]) -> Config:
     """Return the configuration of the supervisor in `folder`.

@@ -55,12 +55,33 @@ def context_for(
         client_key: its key; None where that is in the certificate's file.
 
     Raises:
-        OSError: a file cannot be read, is none of certificates, or its key has a passphrase (`ssl.SSLError`).
+        OSError: a file cannot be read, is none of certificates, or its key has a passphrase (`ssl.SSLError`); it
+            has the file's name.
     """
-    context = ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
-    if client_cert is not None:
-        context.load_cert_chain(client_cert, client_key, password=_refuse_passphrase)
+    for file in (ca_file, client_cert, client_key):
+        if file is not None:
+            file.open("rb").close()  # ssl would not say which one
+    blamed = ca_file
+    try:
+        context = ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
+        if client_cert is not None:
+            blamed = client_key or client_cert
+            context.load_cert_chain(client_cert, client_key, password=_refuse_passphrase)
+    except OSError as error:
+        error.filename = error.filename or blamed
+        raise
     return context
+
+
+def fault_of(
+    *, ca_file: Path | None = None, client_cert: Path | None = None, client_key: Path | None = None
+) -> str | None:
+    """Say which of the files `context_for` cannot use, and why; None where it can use them all."""
+    try:
+        context_for(ca_file=ca_file, client_cert=client_cert, client_key=client_key)
+    except OSError as error:
+        return f"{error.filename}: {(error.strerror or str(error)).lower()}"
+    return None
 
 
 def kind_of(error: ssl.SSLError) -> str:

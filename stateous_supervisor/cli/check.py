@@ -7,17 +7,19 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import anyio
 import typer
 
-from stateous_supervisor.agent import config, folder
+from stateous_supervisor.agent import config, folder, tls
 from stateous_supervisor.agent.faults import Exit, Fault
 from stateous_supervisor.agent.host import HostUnusable, where
 from stateous_supervisor.agent.host_process import ProcessHosts
 from stateous_supervisor.cli import options
 from stateous_supervisor.link.frames import BrokenFile, RoutineFacts
+
+CERTIFICATES: Final = "ca_file, client_cert and client_key must be PEM files that the agent can read"
 
 
 def check(
@@ -33,6 +35,9 @@ def check(
     faults = [*loaded.faults, *(f"{where(file)}: {file.error}" for file in loaded.broken)]
     if not routines and not faults:
         faults.append(f"{settings.folder}: has no routine")
+    unusable = tls.fault_of(**settings.certificates)
+    if unusable is not None:
+        faults.append(f"{unusable}; {CERTIFICATES}")
     if as_json:
         print(json.dumps(_document(checksum, routines, faults), indent=2))
     else:

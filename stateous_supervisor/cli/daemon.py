@@ -187,13 +187,7 @@ def client_for(config: Config) -> Client:
     """
     proxy = proxy_of(config)
     try:
-        options = options_for(
-            config.url,
-            ca_file=config.ca_file,
-            client_cert=config.client_cert,
-            client_key=config.client_key,
-            proxy=proxy,
-        )
+        options = options_for(config.url, proxy=proxy, **config.certificates)
         token = token_file(config, os.environ)
         key = None if token is None else KeyFile(token)
     except OSError as error:

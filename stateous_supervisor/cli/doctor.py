@@ -16,7 +16,7 @@ import typer
 
 from stateous_supervisor.agent import config
 from stateous_supervisor.agent import folder as folders
-from stateous_supervisor.agent.client import options_for
+from stateous_supervisor.agent import tls as certificates
 from stateous_supervisor.agent.faults import Exit, Fault
 from stateous_supervisor.agent.host import HostUnusable, where
 from stateous_supervisor.cli import options
@@ -190,32 +190,30 @@ def _reach(
         print(f"warning: {fault.sentence}", file=sys.stderr)
         proxy = None
     way = network.reach(settings.url, proxy)
-    if way.connected is None:
-        return way, None, None
     is_https = settings.url.startswith("https://")
-    tls = None if proxy is not None else TlsFacts(is_asked_for=is_https)
-    if tls is not None and is_https:
-        tls = _shake_hands(settings, way)
-    if tls is not None and tls.fault is not None:
+    bad_files = certificates.fault_of(**settings.certificates)
+    if bad_files is not None:  # whatever 'url' begins with: the files are wrong
+        tls: TlsFacts | None = TlsFacts(is_asked_for=is_https, fault="bad_files", detail=bad_files)
+    elif way.connected is None or proxy is not None:
+        tls = None
+    else:
+        tls = _shake_hands(settings, way) if is_https else TlsFacts(is_asked_for=False)
+    if way.connected is None or (is_https and tls is not None and tls.fault is not None):
         return way, tls, None
     asked = anyio.run(_ask, settings, token is None or token.error is None)
-    if tls is not None and not is_https and asked is not None and asked.error is not None:
+    if (
+        tls is not None
+        and tls.fault is None
+        and not is_https
+        and asked is not None
+        and asked.error is not None
+    ):
         tls = dataclasses.replace(tls, speaks_tls=network.speaks_tls(way))
     return way, tls, asked
 
 
 def _shake_hands(settings: config.Config, way: NetworkFacts) -> TlsFacts:
-    try:
-        made = options_for(
-            settings.url,
-            ca_file=settings.ca_file,
-            client_cert=settings.client_cert,
-            client_key=settings.client_key,
-        )
-    except OSError as error:
-        detail = f"{error.filename or settings.ca_file or settings.client_cert}: {error.strerror or error}"
-        return TlsFacts(is_asked_for=True, fault="bad_files", detail=detail)
-    return network.shake_hands(way, made["verify"])
+    return network.shake_hands(way, certificates.context_for(**settings.certificates))
 
 
 async def _ask(settings: config.Config, has_key: bool) -> PlaneFacts | None:

@@ -32,7 +32,8 @@ def look_at_token(file: Path, *, is_credential: bool) -> TokenFacts:
             mode = os.fstat(opened.fileno()).st_mode & 0o777
         is_open = bool(file.parent.stat().st_mode & 0o001)
     except OSError as error:
-        return TokenFacts(file=str(file), error=_why(error))
+        is_missing = isinstance(error, FileNotFoundError)
+        return TokenFacts(file=str(file), error=_why(error), is_missing=is_missing)
     return TokenFacts(
         file=str(file),
         is_credential=is_credential,

@@ -65,7 +65,10 @@ class TlsFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenFacts:
-    """The file with the bearer key. `error` is why it cannot be read; `is_handed_over`: systemd reads it for us."""
+    """The file with the bearer key. `error` is why it cannot be read; `is_handed_over`: systemd reads it for us.
+
+    `is_missing`: nothing stands there.
+    """
 
     file: str
     is_credential: bool = False
@@ -74,6 +77,7 @@ class TokenFacts:
     is_empty: bool = False
     mode: str = ""
     error: str | None = None
+    is_missing: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

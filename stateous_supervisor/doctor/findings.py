@@ -161,6 +161,9 @@ def _token(facts: TokenFacts) -> Iterator[Finding]:
     if facts.error is not None and facts.is_handed_over:
         text = f"{facts.file} cannot be read ({facts.error}); systemd hands it to the service"
         yield Finding("token", "warn", text, "run doctor with sudo, and it is tried")
+    elif facts.is_missing:
+        mend = f"put the bearer key there: install -m 600 /dev/stdin {facts.file}; or correct 'token_file'"
+        yield Finding("token", "fail", f"{facts.file} is not there", mend)
     elif facts.error is not None:
         mend = f"'chown' it to the service's user with mode 0600, or hand it over: service --token-file {facts.file}"
         yield Finding("token", "fail", f"{facts.file} cannot be read: {facts.error}", mend)

@@ -229,6 +229,24 @@ def test_check_fails_with_78_and_names_the_file_bh_029(
     assert "Traceback" not in checked.stderr
 
 
+@pytest.mark.parametrize(
+    ("text", "why"), [(None, "no such file or directory"), ("no certificate", "no certificate or crl found")]
+)
+def test_check_names_a_certificate_file_that_run_could_not_use(
+    tmp_path: Path, text: str | None, why: str
+) -> None:
+    folder = make_folder(tmp_path / "f")
+    (folder / "stateous.yaml").write_text("url: http://cp\nca_file: ca.pem\n")
+    if text is not None:
+        (folder / "ca.pem").write_text(text)
+
+    checked = call("check", folder)
+
+    assert checked.returncode == Exit.CONFIG
+    assert checked.stderr.startswith(f"error: {folder}/ca.pem: ")
+    assert why in checked.stderr
+
+
 def test_check_of_a_good_folder_lists_its_routines(tmp_path: Path) -> None:
     checked = call("check", make_folder(tmp_path / "f"))
 

@@ -177,6 +177,27 @@ def test_a_ca_file_that_is_none_is_told(nowhere: Box) -> None:
     assert found["tls"]["text"].startswith("the certificate files cannot be used")
 
 
+def test_a_ca_file_that_is_not_there_is_told_whatever_the_scheme(nowhere: Box) -> None:
+    with listening(in_clear) as port:
+        nowhere.configure(f"http://localhost:{port}", ca_file="ca.pem", python="/no/such/python")
+        code, found = nowhere.looked()
+
+    text = f"the certificate files cannot be used ({nowhere.folder}/ca.pem: no such file or directory)"
+    assert (code, found["tls"]["level"], found["tls"]["text"]) == (1, "fail", text)
+    assert PLANE in found
+
+
+def test_a_key_file_that_is_not_there_is_not_to_be_chowned(nowhere: Box) -> None:
+    nowhere.configure("http://127.0.0.1:9", token_file="key", python="/no/such/python")
+
+    _, found = nowhere.looked()
+
+    key = nowhere.folder / "key"
+    assert (found["token"]["level"], found["token"]["text"]) == ("fail", f"{key} is not there")
+    mend = f"put the bearer key there: install -m 600 /dev/stdin {key}; or correct 'token_file'"
+    assert found["token"]["mend"] == mend
+
+
 def test_a_key_file_that_every_user_can_read_is_a_warning(nowhere: Box) -> None:
     nowhere.folder.chmod(0o755)
     (nowhere.folder / "key").write_text("very secret")

@@ -9,6 +9,7 @@ import pytest
 
 from stateous_supervisor.agent.outbox_file import open_outbox
 from stateous_supervisor.doctor import box, user
+from stateous_supervisor.doctor.facts import TokenFacts
 from stateous_supervisor.systemd.unit import Service, render
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="it takes root to look as another user")
@@ -38,7 +39,9 @@ def test_a_key_in_a_folder_that_keeps_others_out_is_not_exposed(tmp_path: Path) 
 
 
 def test_a_key_that_is_not_there_is_told(tmp_path: Path) -> None:
-    assert box.look_at_token(tmp_path / "key", is_credential=False).error == "no such file or directory"
+    assert box.look_at_token(tmp_path / "key", is_credential=False) == TokenFacts(
+        file=str(tmp_path / "key"), error="no such file or directory", is_missing=True
+    )
 
 
 def test_a_state_folder_is_written_and_left_as_it_was(tmp_path: Path) -> None:
