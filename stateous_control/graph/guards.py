@@ -32,6 +32,10 @@ GUARD_DEPTH_MAX: Final = 64
 _INTEGER_END: Final = 10**INTEGER_DIGITS_MAX
 
 _CONSTANTS: Final = {"true": True, "false": False, "null": None}
+_LANGUAGE: Final = (
+    "allowed are ctx['key'], payload.field, count('event'), branches.all(…) and branches.any(…), texts, numbers, "
+    "lists of them, true, false, null, == != < <= > >=, in, not in, and, or, not"
+)
 _BRANCH_NAMES: Final = frozenset({"workflow", "token", "status", "final"})
 _OPERATORS: Final[dict[type[ast.cmpop], str]] = {
     ast.Eq: "==",
@@ -215,7 +219,7 @@ class _Parser:
     def _reason(self, node: ast.expr) -> str:
         if isinstance(node, ast.Constant) and node.value is None:
             return "'None' is not a word of guards; write null"
-        return f"'{self._source(node)}' is not part of a guard's language"
+        return f"'{self._source(node)}' is not part of a guard's language; {_LANGUAGE}"
 
     def _source(self, node: ast.expr) -> str:
         text = " ".join((ast.get_source_segment(self._text, node) or "").split())

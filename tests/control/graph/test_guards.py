@@ -149,6 +149,16 @@ def test_it_is_no_guard(text: str) -> None:
         parse_guard(text)
 
 
+@pytest.mark.parametrize("text", ["len(ctx)", "payload", "1 + 1", "ctx.title"])
+def test_what_is_not_of_the_language_is_told_with_what_is(text: str) -> None:
+    with pytest.raises(GuardInvalid) as refused:
+        parse_guard(f"{text} == 1")
+
+    assert str(refused.value).startswith(
+        f"'{text}' is not part of a guard's language; allowed are ctx['key'], "
+    )
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_text_is_one_short_sentence(name: str) -> None:
     with pytest.raises(GuardInvalid) as refused:
