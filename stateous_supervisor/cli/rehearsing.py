@@ -94,9 +94,15 @@ def try_(
 
 
 def _grant_of_state(
-    settings: config.Config, facts: frames.RoutineFacts, *, context: dict[str, Any], **rest: Any
+    settings: config.Config,
+    facts: frames.RoutineFacts,
+    *,
+    context: dict[str, Any],
+    entered_by: EnteredBy,
+    **rest: Any,
 ) -> Grant:
-    return grant_of(state=facts.state, context=_completed(settings, context), **rest)
+    whole = _completed(settings, context, entered_by.name)
+    return grant_of(state=facts.state, context=whole, entered_by=entered_by, **rest)
 
 
 def _grant_of_routine(facts: frames.RoutineFacts, **rest: Any) -> Grant:
@@ -277,16 +283,24 @@ def _event(given: str) -> EnteredBy:
     return entry(name, json.dumps(_object(rest, "--event")))
 
 
-def _completed(settings: config.Config, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the context as a control plane would have it: with the defaults of the folder's model."""
+def _completed(settings: config.Config, given: dict[str, Any], event: str) -> dict[str, Any]:
+    """Return the context as a control plane would have it: with the defaults of the folder's model.
+
+    Raises:
+        Fault: it does not fit, or the folder's contract has no such event (64).
+    """
     command = [settings.python, "-P", "-m", "stateous_supervisor.host.rehearsal", str(settings.folder)]
+    terms = {"context": given, "event": event}
     try:
         done = subprocess.run(
-            command, input=json.dumps(given), capture_output=True, text=True, timeout=COMPLETING_S, check=True
+            command, input=json.dumps(terms), capture_output=True, text=True, timeout=COMPLETING_S, check=True
         )
         answer = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
         answer = {"context": given}  # the host, which starts next under the same interpreter, says why
+    if "events" in answer:
+        allowed = ", ".join(answer["events"])
+        raise Fault(Exit.USAGE, f"'--event' is '{event}'; the contract has no such event, it has {allowed}")
     if "error" in answer:
         raise Fault(Exit.USAGE, f"'--context': {answer['error']}")
     completed: dict[str, Any] = answer["context"]

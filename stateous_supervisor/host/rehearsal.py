@@ -1,7 +1,8 @@
 """A task that no control plane gave out: what `try` and `stateous_supervisor.testing` run a routine with.
 
 As a program (``python -P -m stateous_supervisor.host.rehearsal FOLDER``, started by `try`) it fills in the defaults of
-a context, which only the folder's own `contract.py` knows: the context comes on stdin, the answer goes to stdout.
+a context and looks for the event, which only the folder's own `contract.py` knows: both come on stdin, the answer goes
+to stdout.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from stateous_supervisor.sdk.payloads import completed
 from stateous_supervisor.sdk.values import json_text
 
 TASK: Final = 1
+OWN_EVENTS: Final = frozenset(
+    {"__started__", "timeout", "error", "joined"}
+)  # what a control plane itself makes
 LEASE_S: Final = 86_400.0  # nobody waits for it to be renewed
 
 
@@ -128,20 +132,43 @@ def models_in(contract: Any) -> list[Any]:
     return found
 
 
-def answer(folder: Path, given: dict[str, Any]) -> dict[str, Any]:
-    """Return ``{"context": …}`` or ``{"error": …}``; without one model to go by, the context as it came."""
+def events_in(group: Any) -> set[str]:
+    """Return the names of all events in a contract's class `events`, those of child workflows too."""
+    found: set[str] = set()
+    for thing in vars(group).values():
+        if isinstance(thing, type):
+            name = getattr(thing, "name", None)  # by its looks: the published package has classes of its own
+            found |= {name} if isinstance(name, str) else events_in(thing)
+    return found
+
+
+def answer(folder: Path, context: dict[str, Any], event: str) -> dict[str, Any]:
+    """Return what a folder's own `contract.py` makes of a rehearsal's terms.
+
+    Args:
+        folder: the supervisor's folder.
+        context: as it was given.
+        event: the name of what brought the token.
+
+    Returns:
+        ``{"context": …}``, as it came where there is no one model to go by; ``{"error": …}`` of a context that does
+        not fit; ``{"events": […]}`` where there is no such event: those that there are.
+    """
     found = look_at(folder)
     if found.faults or f"{CONTRACT}.py" not in found.files:
-        return {"context": given}
+        return {"context": context}
     install_alias()
     sys.dont_write_bytecode = True
     sys.path.insert(0, str(found.path))
     try:
-        models = models_in(importlib.import_module(CONTRACT))
+        contract = importlib.import_module(CONTRACT)
+        models, events = models_in(contract), events_in(contract.events)
     except Exception:  # It is the user's file; loading the folder says what is wrong with it.
-        return {"context": given}
+        return {"context": context}
+    if event not in events | OWN_EVENTS:
+        return {"events": sorted(events | OWN_EVENTS)}
     try:
-        return {"context": completed(models[0], given) if len(models) == 1 else given}
+        return {"context": completed(models[0], context) if len(models) == 1 else context}
     except ValueError as error:
         return {"error": str(error)}
 
@@ -149,7 +176,7 @@ def answer(folder: Path, given: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Answer for one folder."""
     given = json.loads(sys.stdin.read())
-    sys.stdout.write(json.dumps(answer(Path(sys.argv[1]), given)))
+    sys.stdout.write(json.dumps(answer(Path(sys.argv[1]), given["context"], given["event"])))
 
 
 if __name__ == "__main__":

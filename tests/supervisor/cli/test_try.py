@@ -146,6 +146,15 @@ def test_the_event_that_brought_the_token_can_be_given(folder: Path, event: str,
     assert done.stdout.splitlines() == [f"note     {note}", "outcome  waiting for an event from outside"]
 
 
+def test_an_event_that_the_contract_does_not_have_is_refused(folder: Path) -> None:
+    done = attempt(folder, "checking", "--context", '{"title": "x"}', "--event", "bogus")
+
+    assert done.returncode == 64
+    assert done.stdout == ""
+    sentence = "'--event' is 'bogus'; the contract has no such event, it has __started__, error, joined, made, passed, timeout"
+    assert sentence in done.stderr
+
+
 def test_a_routine_that_asks_shows_its_steps_and_its_question(folder: Path) -> None:
     done = attempt(folder, "checking", "--context", '{"title": "ask"}')
     told = json.loads(attempt(folder, "checking", "--context", '{"title": "ask"}', "--json").stdout)
