@@ -91,5 +91,6 @@ def test_a_memory_message_tells_null_from_absent() -> None:
 
     message = msgspec.json.decode(text, type=TaskMessages).messages[0]
 
+    assert isinstance(message.value, msgspec.Raw)
     assert bytes(message.value) == b"null"
     assert encode(message) == b'{"task":1,"attempt":1,"kind":"memory","key":"k","value":null}'

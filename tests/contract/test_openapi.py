@@ -21,7 +21,7 @@ DESCRIBED = {
     if method != "parameters"
 }
 SCHEMAS: dict[str, Any] = document()["components"]["schemas"]
-MESSAGES = {
+MESSAGES: dict[str, type[msgspec.Struct]] = {
     "Claim": messages.ClaimRequest,
     "Grant": messages.Grant,
     "Grants": messages.Grants,

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import Any, Protocol
 
 import httpx
 import pytest
@@ -67,6 +68,12 @@ def launched(*arguments: str, **more: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
+class Ask(Protocol):
+    """Runs a client command: exit code, stdout, stderr."""
+
+    def __call__(self, *arguments: str) -> tuple[int, str, str]: ...
+
+
 @dataclass
 class Live:
     """A running control plane, and what a supervisor would do to it."""
@@ -82,16 +89,17 @@ class Live:
         assert self.http.post("/tokens", json={"token": name, "context": {"path": path}}).status_code == 201
         return name
 
-    def claim(self, *states: str, supervisor: str = "sup") -> dict:
+    def claim(self, *states: str, supervisor: str = "sup") -> dict[str, Any]:
         response = self.http.post("/tasks/claim", json={"supervisor": supervisor, "states": states})
         assert response.status_code == 200
-        return response.json()
+        grant: dict[str, Any] = response.json()
+        return grant
 
     def claim_of(self, token: str, state: str) -> int:
         """Claim until the task of `token` is ours; those of other tests' tokens are nobody's."""
         while (grant := self.claim(state))["token"] != token:
             pass
-        return grant["task"]
+        return int(grant["task"])
 
     def report(self, task: int, **outcome: object) -> None:
         response = self.http.post(f"/tasks/{task}/report", json={"supervisor": "sup"} | outcome)
@@ -109,7 +117,7 @@ def live(postgres: str, migrated_template: str) -> Iterator[Live]:
 
 
 @pytest.fixture
-def ask(live: Live, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+def ask(live: Live, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Ask:
     """Run a client command in this process: exit code, stdout, stderr."""
     from stateous_control.cli.main import run
 

@@ -8,7 +8,7 @@ import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def create(database: str, name: str, role: str, *more: str) -> str:
     return made.stdout.strip()
 
 
-def until(asked, within_s: float = 8.0) -> None:
+def until(asked: Callable[[], object], within_s: float = 8.0) -> None:
     deadline = time.monotonic() + within_s
     while not asked():
         assert time.monotonic() < deadline

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 
 import pytest
-from control.cli.conftest import Live, lines
+from control.cli.conftest import Ask, Live, lines
 from webs import serving_with
 
 HOLDER = {"supervisor": "sup", "instance": "i1"}
 MANY = 1_200
-DECIDED = {"run": "r", "node": None, "visited": [], "bindings": {}}
+DECIDED: dict[str, object] = {"run": "r", "node": None, "visited": [], "bindings": {}}
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def notes(live: Live, count: int) -> tuple[str, int]:
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else str(value),
 )  # fmt: skip
 def test_a_list_shows_fifty_and_says_of_how_many(
-    crowded: Live, ask, command: tuple[str, ...], total: int
+    crowded: Live, ask: Ask, command: tuple[str, ...], total: int
 ) -> None:
     code, out, err = ask(*command)
     assert (code, len(lines(out))) == (0, 51)
@@ -67,7 +67,7 @@ def test_a_list_shows_fifty_and_says_of_how_many(
 
 
 @pytest.mark.parametrize("command", ["token", "task", "question"])
-def test_the_cursors_of_a_list_lead_through_all_of_it(crowded: Live, ask, command: str) -> None:
+def test_the_cursors_of_a_list_lead_through_all_of_it(crowded: Live, ask: Ask, command: str) -> None:
     seen: list[str] = []
     more: list[str] = []
     while True:
@@ -85,13 +85,15 @@ def test_the_cursors_of_a_list_lead_through_all_of_it(crowded: Live, ask, comman
 @pytest.mark.parametrize(
     "wrong", [("--limit", "0"), ("--limit", "-1"), ("--limit", "1000000000"), ("--cursor", "nonsense")]
 )
-def test_a_page_that_cannot_be_is_refused(crowded: Live, ask, command: str, wrong: tuple[str, str]) -> None:
+def test_a_page_that_cannot_be_is_refused(
+    crowded: Live, ask: Ask, command: str, wrong: tuple[str, str]
+) -> None:
     code, out, err = ask(command, "list", *wrong)
     assert (code, out) == (76, "")
     assert "refused (invalid_argument): '" in err
 
 
-def test_a_log_says_how_much_it_leaves_out_and_a_history_is_whole(crowded: Live, ask) -> None:
+def test_a_log_says_how_much_it_leaves_out_and_a_history_is_whole(crowded: Live, ask: Ask) -> None:
     name, task = notes(crowded, 55)
     _, out, err = ask("token", "history", name)
     assert (len(lines(out)), err) == (60, "")
@@ -102,7 +104,7 @@ def test_a_log_says_how_much_it_leaves_out_and_a_history_is_whole(crowded: Live,
     assert len(lines(ask("task", "log", str(task), "--cursor", cursor)[1])) == 7
 
 
-def test_supervisors_are_all_shown(crowded: Live, ask) -> None:
+def test_supervisors_are_all_shown(crowded: Live, ask: Ask) -> None:
     _, out, _ = ask("supervisor", "list")
     assert {f"s{number}" for number in range(60)} <= {line.split()[0] for line in lines(out) if line}
 
@@ -132,7 +134,7 @@ def baseline() -> Iterator[str]:
         yield url
 
 
-def test_a_full_page_without_counts_says_that_there_may_be_more(baseline: str, ask) -> None:
+def test_a_full_page_without_counts_says_that_there_may_be_more(baseline: str, ask: Ask) -> None:
     _, out, err = ask("token", "list", "--url", baseline)
     assert (len(lines(out)), err) == (
         51,

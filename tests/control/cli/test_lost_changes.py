@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from control.cli.conftest import Live
+from control.cli.conftest import Ask, Live
 from control.cli.test_people import hold, park
 from faults import FaultProxy, Rule
 
@@ -15,8 +15,10 @@ from stateous_control.cli.client import Client
 
 KINDS = {"pause": "pause_requested", "resume": "resumed", "cancel": "cancelled", "retry": "created"}
 
+Before = Callable[[Callable[[], object]], None]
 
-def ready_for(live: Live, ask, verb: str) -> int:
+
+def ready_for(live: Live, ask: Ask, verb: str) -> int:
     """Return a task that can be steered so."""
     task = hold(live)[1]
     if verb == "resume":
@@ -46,7 +48,7 @@ def someone(live: Live, task: int, verb: str) -> None:
 
 
 @pytest.fixture
-def before_the_post(monkeypatch) -> Callable[[Callable[[], object]], None]:
+def before_the_post(monkeypatch: pytest.MonkeyPatch) -> Before:
     """Have something happen right before the command's first POST, after it has seen the task."""
 
     def arrange(happen: Callable[[], object]) -> None:
@@ -65,7 +67,7 @@ def before_the_post(monkeypatch) -> Callable[[Callable[[], object]], None]:
 @pytest.mark.parametrize("verb", KINDS)
 @pytest.mark.parametrize(("times", "is_heard"), [(1, False), (2, False), (1, True)])
 def test_a_change_whose_answer_is_lost_is_made_once_and_told(
-    live: Live, ask, verb: str, times: int, is_heard: bool
+    live: Live, ask: Ask, verb: str, times: int, is_heard: bool
 ) -> None:
     """The request or what came back is lost; the command finds out, and looks as if nothing had been."""
     task = ready_for(live, ask, verb)
@@ -82,7 +84,7 @@ def test_a_change_whose_answer_is_lost_is_made_once_and_told(
 
 @pytest.mark.parametrize("verb", KINDS)
 def test_the_same_change_by_somebody_else_is_told_with_their_name(
-    live: Live, ask, before_the_post, verb: str
+    live: Live, ask: Ask, before_the_post: Before, verb: str
 ) -> None:
     task = ready_for(live, ask, verb)
     before_the_post(lambda: someone(live, task, verb))
@@ -94,7 +96,9 @@ def test_the_same_change_by_somebody_else_is_told_with_their_name(
 
 
 @pytest.mark.parametrize("verb", ["pause", "cancel"])
-def test_another_change_meanwhile_refuses_this_one(live: Live, ask, before_the_post, verb: str) -> None:
+def test_another_change_meanwhile_refuses_this_one(
+    live: Live, ask: Ask, before_the_post: Before, verb: str
+) -> None:
     """S1-96: nothing of it is done, and the command says so; a pause of the token is none of the task."""
     task = ready_for(live, ask, verb)
     token = live.http.get(f"/tasks/{task}").json()["token"]
@@ -107,7 +111,9 @@ def test_another_change_meanwhile_refuses_this_one(live: Live, ask, before_the_p
     assert [each for each in steered(live, task, verb) if each["data"].get("by") != "token"] == []
 
 
-def test_a_retry_by_another_name_does_not_pass_for_ours(live: Live, ask, before_the_post) -> None:
+def test_a_retry_by_another_name_does_not_pass_for_ours(
+    live: Live, ask: Ask, before_the_post: Before
+) -> None:
     task = ready_for(live, ask, "retry")
     before_the_post(lambda: someone(live, task, "retry"))
     with FaultProxy(live.url) as proxy:
@@ -117,7 +123,7 @@ def test_a_retry_by_another_name_does_not_pass_for_ours(live: Live, ask, before_
     assert "refused (already_retried)" in err
 
 
-def test_what_cannot_be_found_out_is_said(live: Live, ask, before_the_post) -> None:
+def test_what_cannot_be_found_out_is_said(live: Live, ask: Ask, before_the_post: Before) -> None:
     task = ready_for(live, ask, "cancel")
     with FaultProxy(live.url) as proxy:
         before_the_post(lambda: proxy.rules.append(Rule(".* /tasks/", times=99)))
@@ -142,7 +148,7 @@ TURNED = {
 }
 
 
-def turnable(live: Live, ask, verb: str) -> str:
+def turnable(live: Live, ask: Ask, verb: str) -> str:
     """Return a token that was paused and resumed before, and can be steered so."""
     name = live.start()
     for earlier in ("pause", "resume", *(["pause"] if verb == "resume" else [])):
@@ -155,7 +161,7 @@ def history_of(live: Live, name: str, kind: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("verb", TURNED)
-def test_a_change_of_a_token_whose_answer_is_lost_is_told_as_made(live: Live, ask, verb: str) -> None:
+def test_a_change_of_a_token_whose_answer_is_lost_is_told_as_made(live: Live, ask: Ask, verb: str) -> None:
     name, (kind, status) = turnable(live, ask, verb), TURNED[verb]
     before = len(history_of(live, name, kind))
     with FaultProxy(live.url) as proxy:
@@ -167,7 +173,9 @@ def test_a_change_of_a_token_whose_answer_is_lost_is_told_as_made(live: Live, as
 
 
 @pytest.mark.parametrize("verb", TURNED)
-def test_a_change_of_a_token_that_was_not_heard_is_told_as_not_on_record(live: Live, ask, verb: str) -> None:
+def test_a_change_of_a_token_that_was_not_heard_is_told_as_not_on_record(
+    live: Live, ask: Ask, verb: str
+) -> None:
     """It is not sent again: somebody may have undone it meanwhile, and a token has no generation to tell by."""
     name, (kind, _) = turnable(live, ask, verb), TURNED[verb]
     before = len(history_of(live, name, kind))
@@ -181,7 +189,7 @@ def test_a_change_of_a_token_that_was_not_heard_is_told_as_not_on_record(live: L
 
 @pytest.mark.parametrize("words", [("pause",), ("resume",), ("cancel",), ("fire", "noted")], ids=" ".join)
 def test_what_became_of_a_token_is_said_to_be_unknown_where_nobody_can_be_asked(
-    live: Live, ask, before_the_post, words: tuple[str, ...]
+    live: Live, ask: Ask, before_the_post: Before, words: tuple[str, ...]
 ) -> None:
     name = turnable(live, ask, words[0])
     with FaultProxy(live.url) as proxy:
@@ -195,7 +203,7 @@ def test_what_became_of_a_token_is_said_to_be_unknown_where_nobody_can_be_asked(
 @pytest.mark.parametrize("key", [(), ("--key", "k")], ids=["no key", "a key"])
 @pytest.mark.parametrize("is_heard", [True, False])
 def test_an_event_whose_answer_is_lost_is_fired_once(
-    live: Live, ask, key: tuple[str, ...], is_heard: bool
+    live: Live, ask: Ask, key: tuple[str, ...], is_heard: bool
 ) -> None:
     """With a key that a person gave, a repeat says that the key was used; without one it looks as if nothing had been."""
     name = live.start()
@@ -208,7 +216,7 @@ def test_an_event_whose_answer_is_lost_is_fired_once(
     assert len(fired) == 1
 
 
-def test_the_document_of_a_repeated_event_is_the_token(live: Live, ask) -> None:
+def test_the_document_of_a_repeated_event_is_the_token(live: Live, ask: Ask) -> None:
     name = live.start()
     with FaultProxy(live.url) as proxy:
         proxy.rules.append(Rule(f"POST /tokens/{name}/events/"))
@@ -216,7 +224,7 @@ def test_the_document_of_a_repeated_event_is_the_token(live: Live, ask) -> None:
     assert (code, json.loads(out)) == (0, live.http.get(f"/tokens/{name}").json())
 
 
-def test_two_events_without_a_key_are_two(live: Live, ask) -> None:
+def test_two_events_without_a_key_are_two(live: Live, ask: Ask) -> None:
     name = live.start()
     assert ask("token", "fire", name, "noted")[0] == 0
     assert ask("token", "fire", name, "noted")[0] == 76
@@ -224,7 +232,7 @@ def test_two_events_without_a_key_are_two(live: Live, ask) -> None:
 
 @pytest.mark.parametrize("words", [("pause",), ("fire", "noted")], ids=" ".join)
 def test_what_was_never_sent_is_just_not_reached(
-    live: Live, ask, before_the_post, words: tuple[str, ...]
+    live: Live, ask: Ask, before_the_post: Before, words: tuple[str, ...]
 ) -> None:
     name = live.start()
     with FaultProxy(live.url) as proxy:
@@ -236,7 +244,7 @@ def test_what_was_never_sent_is_just_not_reached(
     assert "see token history" not in err
 
 
-def test_a_token_whose_start_was_heard_is_told_as_if_nothing_had_been(live: Live, ask) -> None:
+def test_a_token_whose_start_was_heard_is_told_as_if_nothing_had_been(live: Live, ask: Ask) -> None:
     name = live.name()
     with FaultProxy(live.url) as proxy:
         proxy.rules.append(Rule("POST /tokens"))
@@ -245,7 +253,7 @@ def test_a_token_whose_start_was_heard_is_told_as_if_nothing_had_been(live: Live
 
 
 @pytest.mark.parametrize("is_heard", [True, False])
-def test_a_routine_whose_start_was_lost_is_started_once(live: Live, ask, is_heard: bool) -> None:
+def test_a_routine_whose_start_was_lost_is_started_once(live: Live, ask: Ask, is_heard: bool) -> None:
     routine = f"lost.{live.name().lower()}"
     with FaultProxy(live.url) as proxy:
         proxy.rules.append(Rule("POST /tasks", forwards=is_heard))

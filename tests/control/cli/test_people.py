@@ -7,12 +7,12 @@ import signal
 import subprocess
 
 import pytest
-from control.cli.conftest import COMMAND, Live, environment, lines
+from control.cli.conftest import COMMAND, Ask, Live, environment, lines
 from faults import FaultProxy, Rule
 
 from stateous_control.cli import questions
 
-DECIDED = {"run": "r", "node": None, "visited": [], "bindings": {}}
+DECIDED: dict[str, object] = {"run": "r", "node": None, "visited": [], "bindings": {}}
 HOLDER = {"supervisor": "sup", "instance": "i1"}
 
 
@@ -47,7 +47,7 @@ def park(live: Live, task: int) -> None:
     assert live.http.post(f"/tasks/{task}/park", json=body).json()["status"] == "parked"
 
 
-def test_open_questions_are_listed_with_what_they_are_about(live: Live, ask) -> None:
+def test_open_questions_are_listed_with_what_they_are_about(live: Live, ask: Ask) -> None:
     """DX-07."""
     name, task, question = ask_people(live)
     code, out, _ = ask("question", "list", "--token", name)
@@ -55,7 +55,7 @@ def test_open_questions_are_listed_with_what_they_are_about(live: Live, ask) -> 
     assert lines(out)[1].split()[:6] == [str(question), str(task), name, "plain", "go", "pending"]
 
 
-def test_a_list_that_is_cut_says_so_in_words(live: Live, ask) -> None:
+def test_a_list_that_is_cut_says_so_in_words(live: Live, ask: Ask) -> None:
     """BH-056: showing 1 of 2, and how to go on."""
     for _ in range(2):
         ask_people(live)
@@ -65,7 +65,7 @@ def test_a_list_that_is_cut_says_so_in_words(live: Live, ask) -> None:
     assert lines(err)[1].startswith("the next ones: --cursor ")
 
 
-def test_an_answer_is_given_with_the_generation_of_the_moment(live: Live, ask) -> None:
+def test_an_answer_is_given_with_the_generation_of_the_moment(live: Live, ask: Ask) -> None:
     _, task, question = ask_people(live)
     code, out, _ = ask("question", "answer", str(question), '{"go": 12345678901234567890123.50}')
     assert code == 0
@@ -81,18 +81,18 @@ def test_an_answer_is_given_with_the_generation_of_the_moment(live: Live, ask) -
 @pytest.mark.parametrize(
     ("typed", "stored"), [(("yes",), "yes"), (("true",), True), (("--text", "true"), "true"), (("7",), 7)]
 )
-def test_what_is_no_json_is_a_text(live: Live, ask, typed: tuple[str, ...], stored: object) -> None:
+def test_what_is_no_json_is_a_text(live: Live, ask: Ask, typed: tuple[str, ...], stored: object) -> None:
     question = ask_people(live)[2]
     assert ask("question", "answer", str(question), *typed)[0] == 0
     assert live.http.get(f"/questions/{question}").json()["answer"] == stored
 
 
-def test_half_json_is_a_wrong_command_line(live: Live, ask) -> None:
+def test_half_json_is_a_wrong_command_line(live: Live, ask: Ask) -> None:
     question = ask_people(live)[2]
     assert ask("question", "answer", str(question), '{"go": ')[0] == 64
 
 
-def test_a_second_answer_is_refused_and_says_who_was_first(live: Live, ask) -> None:
+def test_a_second_answer_is_refused_and_says_who_was_first(live: Live, ask: Ask) -> None:
     """S1-84."""
     question = str(ask_people(live)[2])
     ask("question", "answer", question, "yes")
@@ -104,7 +104,7 @@ def test_a_second_answer_is_refused_and_says_who_was_first(live: Live, ask) -> N
 
 @pytest.mark.parametrize("is_heard", [False, True], ids=["request lost", "answer lost"])
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_lost_answer_of_a_person_is_stored_once(live: Live, ask, times: int, is_heard: bool) -> None:
+def test_a_lost_answer_of_a_person_is_stored_once(live: Live, ask: Ask, times: int, is_heard: bool) -> None:
     """S1-58, S1-84: the request or what came back is lost; the command finds out, and nobody has to guess."""
     question = ask_people(live)[2]
     with FaultProxy(live.url) as proxy:
@@ -117,7 +117,9 @@ def test_a_lost_answer_of_a_person_is_stored_once(live: Live, ask, times: int, i
     assert [each["kind"] for each in log["entries"]].count("question_answered") == 1
 
 
-def test_a_lost_answer_does_not_pass_for_anothers(live: Live, ask, monkeypatch) -> None:
+def test_a_lost_answer_does_not_pass_for_anothers(
+    live: Live, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """S1-84: somebody else has answered meanwhile."""
     question = ask_people(live)[2]
 
@@ -134,7 +136,7 @@ def test_a_lost_answer_does_not_pass_for_anothers(live: Live, ask, monkeypatch) 
     assert "refused (already_answered)" in err
 
 
-def test_what_cannot_be_found_out_is_said(live: Live, ask, monkeypatch) -> None:
+def test_what_cannot_be_found_out_is_said(live: Live, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     """S1-84: the answer is lost, and nobody can be asked."""
     question = ask_people(live)[2]
     with FaultProxy(live.url) as proxy:
@@ -149,14 +151,14 @@ def test_what_cannot_be_found_out_is_said(live: Live, ask, monkeypatch) -> None:
     assert f"whether the answer is stored is not known: see question show {question}" in err
 
 
-def test_an_answer_that_does_not_fit_is_refused_with_the_choices(live: Live, ask) -> None:
+def test_an_answer_that_does_not_fit_is_refused_with_the_choices(live: Live, ask: Ask) -> None:
     question = str(ask_people(live, choices=["yes", "no"])[2])
     code, _, err = ask("question", "answer", question, "perhaps")
     assert code == 76
     assert 'the answer must be one of: "yes", "no"' in err
 
 
-def test_a_question_is_shown_with_its_digits(live: Live, ask) -> None:
+def test_a_question_is_shown_with_its_digits(live: Live, ask: Ask) -> None:
     question = str(ask_people(live, choices=[1970670598291982290, 1.0])[2])
     out = ask("question", "show", question)[1]
     assert '{"n":1.0}' in out.replace(" ", "")
@@ -181,7 +183,7 @@ def test_watch_shows_questions_as_they_come_until_ctrl_c(live: Live) -> None:
             process.kill()
 
 
-def test_a_pause_says_that_it_comes_after_the_current_step(live: Live, ask) -> None:
+def test_a_pause_says_that_it_comes_after_the_current_step(live: Live, ask: Ask) -> None:
     """S1-69."""
     name, task = hold(live)
     code, out, _ = ask("task", "pause", str(task))
@@ -189,14 +191,14 @@ def test_a_pause_says_that_it_comes_after_the_current_step(live: Live, ask) -> N
     assert "running  pausing after the current step" in ask("task", "list", "--token", name)[1]
 
 
-def test_a_tokens_pause_says_so_while_a_worker_has_its_task(live: Live, ask) -> None:
+def test_a_tokens_pause_says_so_while_a_worker_has_its_task(live: Live, ask: Ask) -> None:
     """S1-69."""
     name, _ = hold(live)
     code, out, _ = ask("token", "pause", name)
     assert (code, out) == (0, f"{name}: plain, paused, pausing after the current step\n")
 
 
-def test_a_task_that_was_given_back_shows_how_often(live: Live, ask) -> None:
+def test_a_task_that_was_given_back_shows_how_often(live: Live, ask: Ask) -> None:
     _, task = hold(live)
     body = {"kind": "released", "reason": "drain", "attempt": 1, **HOLDER}
     assert live.http.post(f"/tasks/{task}/report", json=body).status_code == 200
@@ -205,7 +207,7 @@ def test_a_task_that_was_given_back_shows_how_often(live: Live, ask) -> None:
     assert live.http.get(f"/tasks/{task}").json()["given_back"] == 1
 
 
-def test_a_paused_task_is_resumed(live: Live, ask) -> None:
+def test_a_paused_task_is_resumed(live: Live, ask: Ask) -> None:
     name, task = hold(live)
     ask("task", "pause", str(task))
     park(live, task)
@@ -218,7 +220,7 @@ def test_a_paused_task_is_resumed(live: Live, ask) -> None:
     assert ask("task", "resume", str(task))[0] == 76
 
 
-def test_a_generation_that_is_named_guards_the_change(live: Live, ask) -> None:
+def test_a_generation_that_is_named_guards_the_change(live: Live, ask: Ask) -> None:
     """S1-95, S1-100."""
     task = hold(live)[1]
     code, _, err = ask("task", "cancel", str(task), "--generation", "1")
@@ -226,7 +228,7 @@ def test_a_generation_that_is_named_guards_the_change(live: Live, ask) -> None:
     assert "stale_generation" in err
 
 
-def test_a_cancelled_task_is_retried_as_a_new_one(live: Live, ask) -> None:
+def test_a_cancelled_task_is_retried_as_a_new_one(live: Live, ask: Ask) -> None:
     name, task = hold(live)
     assert (
         ask("task", "cancel", str(task))[1] == f"task {task} of {name}: plain, cancelled (cancelled:user)\n"
@@ -237,7 +239,7 @@ def test_a_cancelled_task_is_retried_as_a_new_one(live: Live, ask) -> None:
     assert ask("task", "retry", str(task))[0] == 76
 
 
-def test_a_log_is_told_in_order_and_cut_in_words(live: Live, ask) -> None:
+def test_a_log_is_told_in_order_and_cut_in_words(live: Live, ask: Ask) -> None:
     """S1-112, BH-056."""
     task = ask_people(live)[1]
     code, out, err = ask("task", "log", str(task))
@@ -249,19 +251,19 @@ def test_a_log_is_told_in_order_and_cut_in_words(live: Live, ask) -> None:
     assert lines(out)[0].split()[2] == "question_asked"
 
 
-def test_tasks_are_listed_by_what_they_are(live: Live, ask) -> None:
+def test_tasks_are_listed_by_what_they_are(live: Live, ask: Ask) -> None:
     name, task, _ = ask_people(live)
     out = ask("task", "list", "--is", "parked", "--token", name)[1]
     assert lines(out)[1].split()[:5] == [str(task), name, "plain", "parked", "awaiting_user_answer:go"]
     assert ask("task", "list", "--is", "asleep")[0] == 76
 
 
-def test_what_is_not_there_is_refused(ask) -> None:
+def test_what_is_not_there_is_refused(ask: Ask) -> None:
     for command in (["task", "show"], ["task", "log"], ["task", "pause"], ["question", "show"]):
         assert ask(*command, "999999999")[0] == 76
 
 
-def test_the_history_tells_of_questions_in_words(live: Live, ask) -> None:
+def test_the_history_tells_of_questions_in_words(live: Live, ask: Ask) -> None:
     name, task, question = ask_people(live)
     ask("question", "answer", str(question), "yes")
     out = ask("token", "history", name)[1]
@@ -276,7 +278,9 @@ NUMBERS = (
 
 
 @pytest.mark.parametrize("more", [(), ("--json",)], ids=["for people", "for programs"])
-def test_numbers_have_the_same_digits_wherever_they_are_shown(live: Live, ask, more: tuple[str, ...]) -> None:
+def test_numbers_have_the_same_digits_wherever_they_are_shown(
+    live: Live, ask: Ask, more: tuple[str, ...]
+) -> None:
     """BH-041: in a context, an answer, and a history, which tells people no payload."""
     token, question = live.name(), str(ask_people(live)[2])
     assert ask("token", "start", token, f'{{"numbers": {NUMBERS}, "path": "plain"}}')[0] == 0

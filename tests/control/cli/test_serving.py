@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def postmaster(data: Path) -> int:
     return int((data / "postgres" / "postmaster.pid").read_text().split()[0])
 
 
-def until(condition, within_s: float = 10) -> None:
+def until(condition: Callable[[], object], within_s: float = 10) -> None:
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline

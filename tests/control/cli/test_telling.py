@@ -58,7 +58,7 @@ async def _tell(target: str, secret_file: Path | None, notice: bytes) -> None:
     await teller(target, secret_file)(notice)
 
 
-def test_a_post_is_signed_over_its_time_and_body(receiver, secret: Path) -> None:
+def test_a_post_is_signed_over_its_time_and_body(receiver: tuple[str, type[Receiver]], secret: Path) -> None:
     url, handler = receiver
     tell(url, secret)
     ((headers, body),) = handler.seen
@@ -68,7 +68,9 @@ def test_a_post_is_signed_over_its_time_and_body(receiver, secret: Path) -> None
 
 
 @pytest.mark.parametrize("status", [302, 404, 500])
-def test_an_answer_that_is_no_success_is_not_delivered(receiver, secret: Path, status: int) -> None:
+def test_an_answer_that_is_no_success_is_not_delivered(
+    receiver: tuple[str, type[Receiver]], secret: Path, status: int
+) -> None:
     url, handler = receiver
     handler.status = status
     with pytest.raises(NotDelivered, match=f"answered {status}"):

@@ -11,31 +11,32 @@ import subprocess
 import threading
 import time
 from itertools import count
+from pathlib import Path
 
 import pytest
-from control.cli.conftest import COMMAND, Live, environment, launched, lines, stateous
+from control.cli.conftest import COMMAND, Ask, Live, environment, launched, lines, stateous
 from programs import wait_for
 
 from stateous_control.cli.story import told
 
 
-def test_start_says_where_the_token_is(live: Live, ask) -> None:
+def test_start_says_where_the_token_is(live: Live, ask: Ask) -> None:
     name = live.name()
     assert ask("token", "start", name, '{"path": "plain"}') == (0, f"{name}: plain, active\n", "")
 
 
-def test_starting_again_changes_nothing(live: Live, ask) -> None:
+def test_starting_again_changes_nothing(live: Live, ask: Ask) -> None:
     name = live.start()
     assert ask("token", "start", name, '{"path": "draft"}') == (0, f"{name}: plain, active\n", "")
 
 
-def test_a_context_keeps_the_digits_that_were_typed(live: Live, ask) -> None:
+def test_a_context_keeps_the_digits_that_were_typed(live: Live, ask: Ask) -> None:
     name = live.name()
     ask("token", "start", name, '{"path": "plain", "n": 12345678901234567890123.50}')
     assert "12345678901234567890123.50" in live.http.get(f"/tokens/{name}").text
 
 
-def test_a_context_can_come_from_a_file(live: Live, ask, tmp_path) -> None:
+def test_a_context_can_come_from_a_file(live: Live, ask: Ask, tmp_path: Path) -> None:
     (tmp_path / "context.json").write_text('{"path": "draft"}')
     assert ask("token", "start", live.name(), "--context-file", str(tmp_path / "context.json"))[1].endswith(
         "draft, active\n"
@@ -43,38 +44,38 @@ def test_a_context_can_come_from_a_file(live: Live, ask, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("context", ["[1]", "nope", '{"a": NaN}', '{"a": "\\u0000"}'])
-def test_a_context_that_is_no_object_is_a_wrong_command_line(ask, context: str) -> None:
+def test_a_context_that_is_no_object_is_a_wrong_command_line(ask: Ask, context: str) -> None:
     code, out, err = ask("token", "start", "x", context)
     assert (code, out) == (64, "")
     assert "the context must be a JSON object" in err
 
 
-def test_a_refusal_ends_with_76_and_the_control_planes_sentence(ask) -> None:
+def test_a_refusal_ends_with_76_and_the_control_planes_sentence(ask: Ask) -> None:
     code, out, err = ask("token", "start", "a b")
     assert (code, out) == (76, "")
     assert err.startswith("error: refused (invalid_token_id): a token id")
 
 
-def test_what_is_not_there_is_refused(ask) -> None:
+def test_what_is_not_there_is_refused(ask: Ask) -> None:
     for command in ("show", "history", "watch", "pause", "resume", "cancel"):
         assert ask("token", command, "nobody")[0] == 76
 
 
-def test_a_name_with_a_slash_cannot_reach_another_path(ask) -> None:
+def test_a_name_with_a_slash_cannot_reach_another_path(ask: Ask) -> None:
     """BH-054"""
     assert ask("token", "show", "../health")[0] == 76
 
 
 @pytest.mark.parametrize("arguments", [["show", "nobody"], ["start", "a b"], ["list", "--limit", "0"], ["show"], ["show", "x", "--nope"],
                                        ["start", "x", "[1]"], ["watch", "nobody"], ["show", "x", "--url", "nonsense"]])  # fmt: skip
-def test_with_json_an_error_is_one_json_document_on_stdout(ask, arguments: list[str]) -> None:
+def test_with_json_an_error_is_one_json_document_on_stdout(ask: Ask, arguments: list[str]) -> None:
     code, out, err = ask("token", *arguments, "--json")
     assert code in (64, 76)
     assert set(json.loads(out)) == {"error", "code"}
     assert err.startswith("error: ")
 
 
-def test_with_json_every_answer_is_one_document(live: Live, ask) -> None:
+def test_with_json_every_answer_is_one_document(live: Live, ask: Ask) -> None:
     name = live.start()
     for arguments in (
         ["show", name],
@@ -89,14 +90,14 @@ def test_with_json_every_answer_is_one_document(live: Live, ask) -> None:
         json.loads(out)
 
 
-def test_show_tells_the_context(live: Live, ask) -> None:
+def test_show_tells_the_context(live: Live, ask: Ask) -> None:
     name = live.start()
     _, out, _ = ask("token", "show", name)
     assert f"{name}: plain, active" in out
     assert '  path = "plain"' in out
 
 
-def test_history_tells_the_story(live: Live, ask) -> None:
+def test_history_tells_the_story(live: Live, ask: Ask) -> None:
     name = live.start()
     task = live.claim_of(name, "plain")
     live.report(task, kind="failed", error="it broke")
@@ -106,7 +107,7 @@ def test_history_tells_the_story(live: Live, ask) -> None:
     assert told[4:6] == [f"task {task} claimed by sup, attempt 1", f"task {task} failed: it broke"]
 
 
-def test_fire_moves_a_token_and_a_key_makes_it_once(live: Live, ask) -> None:
+def test_fire_moves_a_token_and_a_key_makes_it_once(live: Live, ask: Ask) -> None:
     name = live.start()
     assert ask("token", "fire", name, "noted", "--key", "k")[:2] == (0, f"{name}: plain, completed\n")
     assert ask("token", "fire", name, "noted", "--key", "k")[:2] == (
@@ -116,13 +117,13 @@ def test_fire_moves_a_token_and_a_key_makes_it_once(live: Live, ask) -> None:
     assert ask("token", "fire", name, "noted")[0] == 76
 
 
-def test_pause_resume_and_cancel_say_what_is_so_now(live: Live, ask) -> None:
+def test_pause_resume_and_cancel_say_what_is_so_now(live: Live, ask: Ask) -> None:
     name = live.start()
     for action, status in (("pause", "paused"), ("resume", "active"), ("cancel", "cancelled")):
         assert ask("token", action, name)[:2] == (0, f"{name}: plain, {status}\n")
 
 
-def test_a_list_says_how_much_it_leaves_out(live: Live, ask) -> None:
+def test_a_list_says_how_much_it_leaves_out(live: Live, ask: Ask) -> None:
     """BH-056"""
     for _ in range(3):
         live.start()
@@ -143,7 +144,7 @@ def test_a_list_says_how_much_it_leaves_out(live: Live, ask) -> None:
     ("outcome", "code"),
     [({"kind": "event", "event": "noted"}, 0), ({"kind": "failed", "error": "broken"}, 1)],
 )
-def test_a_wait_ends_as_the_token_does(live: Live, ask, outcome: dict, code: int) -> None:
+def test_a_wait_ends_as_the_token_does(live: Live, ask: Ask, outcome: dict[str, str], code: int) -> None:
     name = live.name()
 
     def work() -> None:
@@ -161,13 +162,13 @@ def test_a_wait_ends_as_the_token_does(live: Live, ask, outcome: dict, code: int
     assert ("completed" if code == 0 else "failed") in lines(out)[-1]
 
 
-def test_watching_a_cancelled_token_ends_with_1(live: Live, ask) -> None:
+def test_watching_a_cancelled_token_ends_with_1(live: Live, ask: Ask) -> None:
     name = live.start()
     live.http.post(f"/tokens/{name}/cancel")
     assert ask("token", "watch", name)[0] == 1
 
 
-def test_control_characters_never_reach_the_terminal(live: Live, ask) -> None:
+def test_control_characters_never_reach_the_terminal(live: Live, ask: Ask) -> None:
     name = live.start()
     task = live.claim_of(name, "plain")
     live.http.post(f"/tasks/{task}/note", json={"text": "a\x1b[2Jb\u202ec\x9bd\nline"})
@@ -242,7 +243,7 @@ def test_a_terminal_gets_colours_unless_it_wants_none(live: Live) -> None:
     assert "\x1b[" not in stateous(*arguments).stdout
 
 
-def test_supervisors_and_queues_are_listed_with_their_warnings(live: Live, ask) -> None:
+def test_supervisors_and_queues_are_listed_with_their_warnings(live: Live, ask: Ask) -> None:
     numbers = count(1)
     for _ in range(2):
         live.start("plain")
@@ -278,7 +279,7 @@ def test_supervisors_and_queues_are_listed_with_their_warnings(live: Live, ask) 
     assert set(document) == {"supervisors", "queues"}
 
 
-def test_names_that_begin_alike_are_told_whole_everywhere(live: Live, ask) -> None:
+def test_names_that_begin_alike_are_told_whole_everywhere(live: Live, ask: Ask) -> None:
     """BH-033: two hosts whose names are equal in the first 63 characters, and more than letters in one of them."""
     same = "h" * 63
     names = [f"{same}-one.example", f"{same}-zwei.bücher.שלום"]
@@ -311,7 +312,9 @@ def test_a_parent_is_only_ever_compared(live: Live, text: str) -> None:
     assert (response.status_code, response.json()) == (200, [])
 
 
-def test_many_are_started_from_a_file_and_what_is_wrong_is_named(live: Live, ask, tmp_path) -> None:
+def test_many_are_started_from_a_file_and_what_is_wrong_is_named(
+    live: Live, ask: Ask, tmp_path: Path
+) -> None:
     name = live.start()
     file = tmp_path / "starts.jsonl"
     lines_of = [{"token": f"{name}-{n}", "context": {"path": "plain"}} for n in range(700)]
@@ -327,7 +330,7 @@ def test_many_are_started_from_a_file_and_what_is_wrong_is_named(live: Live, ask
     assert "line 2 is no JSON object" in err
 
 
-def test_a_key_makes_a_start_once(live: Live, ask) -> None:
+def test_a_key_makes_a_start_once(live: Live, ask: Ask) -> None:
     name = live.start()
     context = '{"path": "plain"}'
     for expected in (0, 0):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import run_sql, url_of
+from control.databases import run_sql, url_of
 
 NAME = "engine"
 TABLES = [

@@ -44,7 +44,7 @@ async def ask(one: ControlPlane, task: int, key: str = "go", *, attempt: int = 1
 
 
 async def park(one: ControlPlane, task: int, *, attempt: int = 1, **more: Any) -> Parked:
-    said = {"wait": Wait(kind="pause"), "locked_decisions": raw(DECISIONS)}
+    said: dict[str, Any] = {"wait": Wait(kind="pause"), "locked_decisions": raw(DECISIONS)}
     return await one.supervision.park(task, Park(**HOLDER, attempt=attempt, **said | more))
 
 

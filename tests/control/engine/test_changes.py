@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 from control.engine.planes import ask, held_by_another, plane, queue, sql
 from msgspec import Raw
 from stateous_contract.codes import Code, Refused
-from stateous_contract.messages import Report, TaskMessage, TaskMessages
+from stateous_contract.messages import Grant, Report, TaskMessage, TaskMessages, TokenView
 
+from stateous_control.engine import starting
+from stateous_control.engine.gathering import Operation
+from stateous_control.engine.operations import ControlPlane
+from stateous_control.graph.document import Graph
+from stateous_control.rules.book import Book, Token
+from stateous_control.rules.moves import start_token
+from stateous_control.store.books import Wanted
 from stateous_control.store.failures import Unavailable
 
 
-def event(name: str, attempt: int | None = 1, **more) -> Report:
+def event(name: str, attempt: int | None = 1, **more: Any) -> Report:
     more.setdefault("supervisor", "box")
     more.setdefault("instance", "i1")
     return Report(kind="event", event=name, attempt=attempt, **more)
@@ -24,7 +32,7 @@ def failed(error: str = "broken", attempt: int = 1) -> Report:
     return Report(kind="failed", error=error, attempt=attempt, supervisor="box", instance="i1")
 
 
-async def kinds(one, name: str) -> list[str]:
+async def kinds(one: ControlPlane, name: str) -> list[str]:
     return [entry.kind for entry in await one.history(name)]
 
 
@@ -85,6 +93,7 @@ async def test_a_report_moves_the_token_and_ends_the_task_and_its_lease(database
         await one.start_token("T", None)
         grant = (await one.claim(ask("coding")))[0]
         view = await one.report(grant.task, event("coded", context=Raw(b'{"branch":"b"}')))
+        assert isinstance(view, TokenView)
         assert (view.state, view.visit, bytes(view.context)) == ("testing", 1, b'{"branch":"b"}')
     rows = await sql(database, "SELECT state, current_state FROM tasks ORDER BY id")
     assert [tuple(row) for row in rows] == [("coding", "completed"), ("testing", "pending")]
@@ -222,13 +231,11 @@ async def test_a_refused_operation_leaves_the_others_of_its_transaction_alone(da
     assert (await sql(database, "SELECT count(*) AS n FROM tokens"))[0]["n"] == 41
 
 
-async def test_an_operation_that_breaks_fails_alone(database: str, monkeypatch, capsys) -> None:
-    from stateous_control.engine import starting
-
-    whole = starting.start_token
-
-    def start(book, graph, *, name, **more):
-        token = whole(book, graph, name=name, **more)
+async def test_an_operation_that_breaks_fails_alone(
+    database: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def start(book: Book, graph: Graph, *, name: str, **more: Any) -> Token:
+        token = start_token(book, graph, name=name, **more)
         if name == "bad":
             raise ZeroDivisionError("a fault of ours, half way")
         return token
@@ -245,7 +252,9 @@ async def test_an_operation_that_breaks_fails_alone(database: str, monkeypatch, 
     assert (await sql(database, "SELECT count(*) AS n FROM tokens"))[0]["n"] == 20
 
 
-async def test_data_that_the_database_refuses_fails_alone(database: str, capsys) -> None:
+async def test_data_that_the_database_refuses_fails_alone(
+    database: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The door stops a NUL; should one come through, its neighbours do not pay."""
     async with plane(database) as one:
         answers = await asyncio.gather(
@@ -263,7 +272,7 @@ async def test_a_bundle_is_answered_in_order_and_a_refusal_stops_its_attempt_onl
             await one.start_token(f"T-{n}", None)
         first, second, third = await one.claim(ask("coding", max=3))
 
-        def say(grant, kind: str, **more) -> TaskMessage:
+        def say(grant: Grant, kind: str, **more: Any) -> TaskMessage:
             return TaskMessage(task=grant.task, attempt=grant.attempt, kind=kind, **more)
 
         bundle = [
@@ -293,7 +302,7 @@ async def test_the_number_of_statements_does_not_depend_on_the_size_of_a_set(
     """Sets, not rows: claim, notes, reports and beats."""
     async with plane(database) as one:
         await queue(database, 60)
-        await one._gathering.run(_warm(one))
+        await one._gathering.run(_warm())
         before = one._pool.statements
         grants = await one.claim(ask("coding", max=count))
         claimed = one._pool.statements - before
@@ -307,11 +316,8 @@ async def test_the_number_of_statements_does_not_depend_on_the_size_of_a_set(
     assert (len(grants), claimed, reported) == (count, 4, 7)
 
 
-def _warm(one):
+def _warm() -> Operation[None]:
     """An operation that only reserves ids, so that the count below is of the work alone."""
-    from stateous_control.engine.gathering import Operation
-    from stateous_control.store.books import Wanted
-
     return Operation(Wanted(moves=100), lambda opened: None, frozenset(), 1)
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import asyncpg
 from control.engine.planes import ask, graph, held_by_another, ids, plane, queue, sql
 
 from stateous_control.rules.access import Access, Role
+from stateous_control.store.pool import Mode, Pool, Session
+from stateous_control.store.statements import statements
 
 
 async def test_a_claim_gets_the_oldest_task_of_its_states(database: str) -> None:
@@ -318,14 +321,11 @@ async def test_a_cancelled_claim_leaves_the_line(database: str) -> None:
 
 async def test_the_plan_of_a_claim_follows_the_index_whatever_the_planner_believes(database: str) -> None:
     """S3-07 at any size: with no statistics at all, the claim reads the oldest entries and nothing else."""
-    from stateous_control.store.pool import Mode, Pool
-    from stateous_control.store.statements import statements
-
     await sql(database, "INSERT INTO graphs VALUES ($1, '', '', '{}')", graph().checksum)
     await queue(database, 3000)
     pool = Pool(database)
 
-    async def explain(session):
+    async def explain(session: Session) -> list[asyncpg.Record]:
         await session.execute("PREPARE pick AS " + statements.pick)
         return await session.fetch(
             "EXPLAIN EXECUTE pick (ARRAY['coding', 'testing'], ARRAY[10, 10],"

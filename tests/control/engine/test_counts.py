@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from control.engine.planes import ask, plane, queue, sql
 from msgspec import Raw
 from stateous_contract.codes import Code, Refused
 from stateous_contract.messages import Report, TaskMessage, TaskMessages
 
+from stateous_control.engine.operations import ControlPlane
 from stateous_control.store.people import TaskFilter
 
 
-async def kinds(one, name: str) -> list[str]:
+async def kinds(one: ControlPlane, name: str) -> list[str]:
     return [entry.kind for entry in await one.history(name)]
 
 
 async def test_an_ended_tokens_refusals_are_counted_on_its_row_and_then_write_nothing(
-    database: str, monkeypatch
+    database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from stateous_control.rules import rejections
 
@@ -60,7 +63,14 @@ async def test_a_bundle_of_another_instance_is_judged_like_the_single_requests(
     database: str, kind: str
 ) -> None:
     """BH-010: every message of a bundle is its supervisor's, instance's and attempt's; a namesake's is refused."""
-    parts = {"text": "t", "key": "k", "value": Raw(b"1"), "step": "s", "outcome": "event", "event": "coded"}
+    parts: dict[str, Any] = {
+        "text": "t",
+        "key": "k",
+        "value": Raw(b"1"),
+        "step": "s",
+        "outcome": "event",
+        "event": "coded",
+    }
     if kind != "checkpoint":
         del parts["step"]
     if kind == "note":

@@ -13,7 +13,7 @@ SOON = "SELECT count(*) AS n FROM leases WHERE until > now() + interval '1 minut
 
 
 def beat(
-    *tasks: int, supervisor: str = "box", instance: str | None = "i1", attempts=None
+    *tasks: int, supervisor: str = "box", instance: str | None = "i1", attempts: dict[str, int] | None = None
 ) -> HeartbeatRequest:
     return HeartbeatRequest(supervisor=supervisor, tasks=list(tasks), instance=instance, attempts=attempts)
 

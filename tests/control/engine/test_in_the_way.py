@@ -6,6 +6,10 @@ import pytest
 from control.engine.planes import ask, held_by_another, plane, queue, sql
 from stateous_contract.messages import HeartbeatRequest
 
+from stateous_control.engine import sweep
+from stateous_control.rules.book import Book, Task
+from stateous_control.rules.leases import end_lease
+
 
 async def end_leases(url: str) -> None:
     await sql(url, "UPDATE leases SET until = now() - interval '1 second'")
@@ -21,19 +25,20 @@ async def end_leases(url: str) -> None:
     ],
 )
 async def test_a_lease_behind_many_that_cannot_be_ended_is_ended_in_the_same_pass(
-    database: str, monkeypatch, capsys, ahead: int, in_the_way: str
+    database: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    ahead: int,
+    in_the_way: str,
 ) -> None:
     """DX-15, BH-007, BH-012: more than a batch of ended leases whose tokens are held, or whose rules break, comes first."""
-    from stateous_control.engine import sweep
 
-    whole = sweep.end_lease
-
-    def end_lease(book, task, lease_s):
+    def breaking(book: Book, task: Task, lease_s: float) -> bool:
         if in_the_way == "broken" and task.id <= ahead:
             raise ZeroDivisionError("a fault of ours")
-        whole(book, task, lease_s)
+        return end_lease(book, task, lease_s)
 
-    monkeypatch.setattr(sweep, "end_lease", end_lease)
+    monkeypatch.setattr(sweep, "end_lease", breaking)
     held = (
         f"SELECT 1 FROM tokens WHERE id <= {ahead} FOR NO KEY UPDATE" if in_the_way == "held" else "SELECT 1"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from control.engine.planes import DOCUMENT, ask, graph, held_by_another, ids, plane, queue, sql
@@ -220,7 +221,7 @@ async def test_without_a_workflow_and_a_record_the_start_is_refused(database: st
             pass
 
 
-def changed(**state: object) -> dict:
+def changed(**state: object) -> dict[str, Any]:
     document = copy.deepcopy(DOCUMENT)
     document["states"]["coding"].update(state)
     return document
@@ -278,7 +279,7 @@ async def test_claims_stay_quick_behind_a_queue_that_nobody_serves_and_dead_entr
 
 
 async def test_a_slow_look_at_the_head_of_the_queue_is_not_repeated_at_every_claim(
-    database: str, monkeypatch
+    database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """BH-012: the next looks begin where the last whole one found the first task."""
     from stateous_control.engine import granting
@@ -294,7 +295,7 @@ async def test_a_slow_look_at_the_head_of_the_queue_is_not_repeated_at_every_cla
 
 
 async def test_a_queue_that_was_empty_at_the_last_whole_look_is_walked_once_and_no_more(
-    database: str, monkeypatch
+    database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """BH-012: the first look that finds something says where the next ones begin."""
     from stateous_control.engine import granting
@@ -317,7 +318,7 @@ async def head_of(url: str) -> datetime:
 
 @pytest.mark.parametrize("is_elsewhere", [False, True])
 async def test_a_resumed_task_has_its_old_place_back_at_once_however_slow_looks_are(
-    database: str, monkeypatch, is_elsewhere: bool
+    database: str, monkeypatch: pytest.MonkeyPatch, is_elsewhere: bool
 ) -> None:
     """BH-012: no look begins behind work that a resume gave its old place, here or at another control plane."""
     from stateous_control.engine import granting
@@ -340,4 +341,5 @@ async def test_a_resumed_task_has_its_old_place_back_at_once_however_slow_looks_
 
 
 async def ready_at(url: str, task: int) -> datetime:
-    return (await sql(url, "SELECT ready_at FROM tasks WHERE id = $1", task))[0]["ready_at"]
+    ready: datetime = (await sql(url, "SELECT ready_at FROM tasks WHERE id = $1", task))[0]["ready_at"]
+    return ready

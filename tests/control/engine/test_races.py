@@ -133,7 +133,7 @@ async def _rival(kind: str, url: str, one: ControlPlane, grant: Grant) -> Any:
         await sql(url, DUE[kind], grant.task)
         return one._sweep.sweep()
     beat = HeartbeatRequest(tasks=[grant.task], attempts={str(grant.task): 1}, **HOLDER)
-    return {
+    calls: dict[str, Callable[[], Awaitable[object]]] = {
         "ask": lambda: ask(one, grant.task),
         "checkpoint": lambda: store(one, grant.task, "s", 1),
         "pause": lambda: steer(one, "pause", grant.task),
@@ -146,7 +146,8 @@ async def _rival(kind: str, url: str, one: ControlPlane, grant: Grant) -> Any:
         "heartbeat": lambda: one.heartbeat(beat),
         "an event from outside": lambda: one.fire(grant.token, "stopped", None),
         "another cancel": lambda: steer(one, "cancel", grant.task),
-    }[kind]()
+    }
+    return calls[kind]()
 
 
 async def cancel_against(kind: str, url: str, one: ControlPlane, two: ControlPlane, number: int) -> None:

@@ -21,18 +21,22 @@ import asyncpg
 import pytest
 from conftest import IN_A_HURRY, migrate
 from control.engine.planes import ask, plane, queue, sql
+from msgspec import Raw
 from stateous_contract.messages import HeartbeatRequest, Report
 
 from stateous_control.embedded import EmbeddedPostgres
 from stateous_control.engine import claims, sweep
 from stateous_control.engine.operations import ControlPlane
+from stateous_control.store.books import OpenBook
 from stateous_control.store.failures import Unavailable
+from stateous_control.store.pool import Session
+from stateous_control.store.writing import write_back
 
 AWAY_S = 2.0
 ENDED = 250
 LOADED = 600
 FACES = "\U0001f642" * 2_500
-BIG, HUGE = (('{"text":"' + FACES * times + '"}').encode() for times in (1, 100))
+BIG, HUGE = (Raw(('{"text":"' + FACES * times + '"}').encode()) for times in (1, 100))
 
 
 class Server:
@@ -100,10 +104,10 @@ async def test_what_a_sweep_was_at_when_the_database_ended_is_done_by_a_later_pa
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """DX-12: 250 ended leases, the server stopped at once in the middle of their pass, started two seconds later."""
-    whole, back = sweep.write_back, []
+    back: list[asyncio.Task[None]] = []
 
-    async def write_back(session, opened):  # type: ignore[no-untyped-def]
-        await whole(session, opened)
+    async def ending(session: Session, opened: OpenBook) -> None:
+        await write_back(session, opened)
         if not back:
             server.end()
             await server.gone()  # or the commit may overtake the end
@@ -113,11 +117,12 @@ async def test_what_a_sweep_was_at_when_the_database_ended_is_done_by_a_later_pa
         await queue(server.url, ENDED)
         assert len(await one.claim(ask("coding", max=ENDED))) == ENDED
         await sql(server.url, "UPDATE leases SET until = now() - interval '1 second'")
-        monkeypatch.setattr(sweep, "write_back", write_back)
+        monkeypatch.setattr(sweep, "write_back", ending)
         with pytest.raises(Unavailable):
             await one._sweep.sweep()
         await back[0]
-        assert await rows_of(server.url, "SELECT count(*) FROM leases") == [(ENDED,)]
+        (left,) = await rows_of(server.url, "SELECT count(*) FROM leases")
+        assert left[0] == ENDED
         async with asyncio.timeout(60):
             while one._sweep.leases_ended < ENDED:
                 try:

@@ -13,6 +13,13 @@ from control.engine.planes import ask, held_by_another, plane, queue, sql
 from stateous_contract.codes import Refused
 from stateous_contract.messages import HeartbeatRequest, Report, StartToken
 
+from stateous_control.engine import gathering, sweep
+from stateous_control.rules.book import Book, Task
+from stateous_control.rules.leases import end_lease
+from stateous_control.store.books import OpenBook
+from stateous_control.store.pool import Session
+from stateous_control.store.writing import write_back
+
 
 async def end_leases(url: str) -> None:
     await sql(url, "UPDATE leases SET until = now() - interval '1 second'")
@@ -83,18 +90,15 @@ async def test_a_token_that_somebody_holds_does_not_keep_the_others_from_the_swe
 
 
 async def test_a_task_that_breaks_the_rules_does_not_keep_the_others_from_the_sweep(
-    database: str, monkeypatch, capsys
+    database: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from stateous_control.engine import sweep
-
-    whole = sweep.end_lease
-
-    def end_lease(book, task, lease_s):
-        whole(book, task, lease_s)
+    def breaking(book: Book, task: Task, lease_s: float) -> bool:
+        is_over = end_lease(book, task, lease_s)
         if task.id == 2:
             raise ZeroDivisionError("a fault of ours, half way")
+        return is_over
 
-    monkeypatch.setattr(sweep, "end_lease", end_lease)
+    monkeypatch.setattr(sweep, "end_lease", breaking)
     async with plane(database) as one:
         await queue(database, 3)
         await one.claim(ask("coding", max=3))
@@ -177,9 +181,9 @@ async def test_a_report_and_a_cancel_at_once_have_one_winner(database: str) -> N
         for n in range(10):
             await one.start_token(f"T-{n}", None)
         grants = await one.claim(ask("coding", max=10))
-        outcome = {"kind": "event", "event": "coded", "attempt": 1, "supervisor": "box", "instance": "i1"}
+        said = Report(kind="event", event="coded", attempt=1, supervisor="box", instance="i1")
         await asyncio.gather(
-            *(one.report(grant.task, Report(**outcome)) for grant in grants),
+            *(one.report(grant.task, said) for grant in grants),
             *(two.cancel(grant.token) for grant in grants),
             return_exceptions=True,
         )
@@ -203,19 +207,17 @@ async def test_beats_reports_cancels_and_sweeps_in_any_order_never_fail(
         await one.start_tokens([StartToken(token=f"T-{n}") for n in range(1, 201)])
         tokens = {grant.task: grant.token for grant in await one.claim(ask("coding", max=200))}
         tasks = list(tokens)
-        outcome = {"kind": "event", "event": "again", "attempt": 1, "supervisor": "box", "instance": "i1"}
+        said = Report(kind="event", event="again", attempt=1, supervisor="box", instance="i1")
 
         async def taking(what: str, task: int, call: Awaitable[object]) -> None:
             await call
             taken[what].append(task)
 
-        def beat():
+        def beat() -> HeartbeatRequest:
             return HeartbeatRequest(supervisor="box", instance="i1", tasks=random.sample(tasks, 200))
 
-        calls = [two.heartbeat(beat()) for _ in range(20)]
-        calls += [
-            taking("report", task, one.report(task, Report(**outcome))) for task in random.sample(tasks, 150)
-        ]
+        calls: list[Awaitable[object]] = [two.heartbeat(beat()) for _ in range(20)]
+        calls += [taking("report", task, one.report(task, said)) for task in random.sample(tasks, 150)]
         calls += [taking("cancel", task, two.cancel(tokens[task])) for task in random.sample(tasks, 60)]
         calls += [p._sweep.sweep() for p in (one, two) for _ in range(5)]
         calls += [two.claim(ask("coding", max=20)) for _ in range(10)]
@@ -250,7 +252,9 @@ async def test_a_due_timer_moves_its_token_and_fires_once(database: str) -> None
 
 
 @pytest.mark.parametrize("off_s", [-3600.0, 3600.0])
-async def test_the_database_alone_says_what_time_it_is(database: str, monkeypatch, off_s: float) -> None:
+async def test_the_database_alone_says_what_time_it_is(
+    database: str, monkeypatch: pytest.MonkeyPatch, off_s: float
+) -> None:
     """S1-86, S1-88: with a clock that is wrong by an hour what is due ends, and nothing else."""
     import time
 
@@ -273,29 +277,26 @@ async def test_the_database_alone_says_what_time_it_is(database: str, monkeypatc
     assert states == ["pending", "running", "expired", "pending"]
 
 
-async def test_a_control_plane_killed_in_mid_transaction_leaves_the_old_state(database: str) -> None:
+async def test_a_control_plane_killed_in_mid_transaction_leaves_the_old_state(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """S1-16, S1-17, S1-18: neither half of a move is ever seen."""
-    from stateous_control.engine import gathering
-
     async with plane(database) as one:
         await one.start_token("T", None)
         await one.claim(ask("coding"))
-        whole = gathering.write_back
 
-        async def write_back(session, opened):
-            await whole(session, opened)
+        async def ending(session: Session, opened: OpenBook) -> None:
+            await write_back(session, opened)
             seen = await sql(database, "SELECT state, visit FROM tokens")
             assert [tuple(row) for row in seen] == [("coding", 1)]
             await session.fetch("SELECT pg_terminate_backend(pg_backend_pid())")
 
-        gathering.write_back = write_back
-        try:
+        with monkeypatch.context() as patched:
+            patched.setattr(gathering, "write_back", ending)
             with pytest.raises(Refused, match="does not answer"):
                 await one.report(
                     1, Report(kind="event", event="coded", attempt=1, supervisor="box", instance="i1")
                 )
-        finally:
-            gathering.write_back = whole
         before = [tuple(row) for row in await sql(database, "SELECT current_state, generation FROM tasks")]
         view = await one.report(
             1, Report(kind="event", event="coded", attempt=1, supervisor="box", instance="i1")
@@ -354,6 +355,7 @@ async def test_alarms_that_are_not_all_named_say_so(database: str, count: int, t
         await sql(database, "UPDATE tasks SET current_state = 'parked', ready_at = NULL")
         await one._sweep.sweep()
         alarms = one.health().alarms
+    assert alarms is not None
     assert len(alarms) == told
     assert (alarms[-1] == "more tasks than these 10 are parked without a reason") is (count > 10)
 

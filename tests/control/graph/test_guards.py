@@ -277,7 +277,7 @@ def test_it_does_not_hold(text: str) -> None:
     assert holds(text) is False
 
 
-BRANCHES = [
+BRANCHES: list[dict[str, Any]] = [
     {"workflow": "a", "token": "t.a", "status": "completed", "final": "done", "payload": {"ok": True}},
     {"workflow": "b", "token": "t.b", "status": "failed", "final": "bad", "payload": None},
 ]
@@ -304,7 +304,7 @@ def test_inside_branches_the_payload_is_the_childs(text: str, expected: bool) ->
 def test_what_a_guard_reads_is_known_before_it_is_asked() -> None:
     reads = parse_guard("ctx['a'] == payload.b and count('c') or branches.any(payload.d == ctx['e'])").reads
 
-    assert (reads.context, reads.payload, reads.counts) == ({"a", "e"}, {"b"}, {"c"})
+    assert (reads.context, reads.payload, reads.counts) == (frozenset("ae"), frozenset("b"), frozenset("c"))
     assert reads.branches
 
 

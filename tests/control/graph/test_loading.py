@@ -192,7 +192,7 @@ def test_one_sentence_names_the_place_and_the_fault(
 
 @pytest.mark.parametrize("key", ["states", "events", "transitions"])
 def test_a_child_has_its_three_keys(ticket: dict[str, Any], key: str) -> None:
-    child = {"states": {}, "events": {}, "transitions": []}
+    child: dict[str, Any] = {"states": {}, "events": {}, "transitions": []}
     del child[key]
     ticket["workflows"] = {"child": child}
 
@@ -235,7 +235,7 @@ def test_a_broken_model_is_named_once_however_often_it_is_used(ticket: dict[str,
 def test_faults_know_their_lines_and_come_in_their_order(ticket: dict[str, Any]) -> None:
     ticket["states"]["coding"]["timeout"] = "soon"
     ticket["stateous"] = 2
-    lines = {("states", "coding", "timeout"): 3, ("stateous",): 7}
+    lines: dict[tuple[str | int, ...], int] = {("states", "coding", "timeout"): 3, ("stateous",): 7}
 
     with pytest.raises(WorkflowInvalid) as refused:
         load(ticket, Faults(lines.get))

@@ -132,7 +132,7 @@ def test_a_joined_payload_of_another_shape_has_no_branches(branches: Any) -> Non
 
 
 def start_with(*transitions: Way) -> Machine:
-    states = {each["to"]: {} for each in transitions}
+    states: dict[str, object] = {each["to"]: {} for each in transitions}
     every = [{"from": "__start__", **each} for each in transitions]
     document = {
         "stateous": 1,

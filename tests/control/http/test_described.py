@@ -18,8 +18,13 @@ from control.http.keyed import BODIES, Keyed, keyed
 from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import integers
 from schemathesis import Case, GenerationMode, checks
+from schemathesis.core.result import Ok
+from schemathesis.schemas import APIOperation
 
-API = {each.ok().label: each.ok() for each in schemathesis.openapi.from_path(OPENAPI).get_all_operations()}
+API: dict[str, APIOperation[Any, Any, Any, Any]] = {}
+for each in schemathesis.openapi.from_path(OPENAPI).get_all_operations():
+    assert isinstance(each, Ok), each
+    API[each.ok().label] = each.ok()
 OPERATIONS = [
     pytest.param(label, mode, id=f"{label} {mode.value}")
     for label, operation in API.items()
@@ -56,7 +61,12 @@ class There:
 
     def known(self, name: str) -> Sequence[Any]:
         """What a path may name; of what has no list any name does."""
-        lists = {"task": self.tasks, "question": self.questions, "token": self.tokens, "event": EVENTS}
+        lists: dict[str, Sequence[Any]] = {
+            "task": self.tasks,
+            "question": self.questions,
+            "token": self.tokens,
+            "event": EVENTS,
+        }
         return lists.get(name, ["go"])
 
 
@@ -128,7 +138,7 @@ def test_every_answer_is_one_that_is_described(
         suppress_health_check=[*HealthCheck],
     )
     @given(case=API[operation].as_strategy(generation_mode=mode), luck=integers(0, 2**16))
-    def play(case: Case, luck: int) -> None:
+    def play(case: Case[Any], luck: int) -> None:
         aim(case, there, luck)
         case.call_and_validate(base_url=there.url, checks=CHECKS, timeout=30)
 
@@ -155,7 +165,7 @@ def bodies(operation: str) -> list[dict[str, Any]]:
     return [{"body": body, "media_type": "application/json"} for body in (good, {})]
 
 
-def aim(case: Case, there: There, luck: int) -> None:
+def aim(case: Case[Any], there: There, luck: int) -> None:
     """Put what is there in place of most ids and names that were made up, and let nothing wait for long."""
     for name in case.path_parameters or {}:
         if luck % 5:
@@ -168,5 +178,7 @@ def aim(case: Case, there: There, luck: int) -> None:
         }
         case.body |= {name: said[name] for name in case.body.keys() & said.keys()}
     for place in (case.body, case.query):
-        if isinstance(place, dict) and type(place.get("wait")) in (int, float):
-            place["wait"] = min(place["wait"], 0.01)
+        if isinstance(place, dict):
+            wait = place.get("wait")
+            if isinstance(wait, int | float) and not isinstance(wait, bool):
+                place["wait"] = min(wait, 0.01)

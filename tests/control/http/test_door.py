@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -109,7 +110,7 @@ def test_a_length_of_nineteen_digits_is_too_large(running: Running) -> None:
 
 
 def test_messages_may_be_eight_times_as_large(running: Running) -> None:
-    body = {"supervisor": "s", "instance": "i", "messages": [], "padding": "x" * 7_000_000}
+    body: dict[str, Any] = {"supervisor": "s", "instance": "i", "messages": [], "padding": "x" * 7_000_000}
     assert running.http.post("/tasks/messages", json=body).status_code == 200
     body["padding"] *= 2
     assert refused(running.http.post("/tasks/messages", json=body)) == (413, "bad_request")
@@ -264,7 +265,7 @@ def test_a_waiting_claim_of_a_client_that_left_is_taken_back(running: Running) -
     assert running.plane.was_gone == [True]
 
 
-def wait_until(condition) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 5
     while not condition():
         assert time.monotonic() < deadline

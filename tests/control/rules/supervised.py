@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable
 from typing import Any
 
 from control.rules.kitchen import Kitchen, graph_of
@@ -54,8 +55,8 @@ def ask(
 
 def answer(kitchen: Kitchen, question: Question, value: Any = True, **more: Any) -> Task:
     task = kitchen.book.tasks[question.task_id]
-    more = {"generation": task.generation, "actor": "ann"} | more
-    return questions.answer(kitchen.book, question, Raw(json.dumps(value).encode()), **more)
+    said: dict[str, Any] = {"generation": task.generation, "actor": "ann"}
+    return questions.answer(kitchen.book, question, Raw(json.dumps(value).encode()), **said | more)
 
 
 def park(kitchen: Kitchen, task: Task, **more: Any) -> bool:
@@ -106,8 +107,8 @@ def outcome(kitchen: Kitchen, task: Task, step: str = "here") -> Any:
 
 def store(kitchen: Kitchen, task: Task, value: Any = 1, **more: Any) -> Any:
     said: dict[str, Any] = {"version": 1, "attempt": task.attempt, "supervisor": "s", "instance": "i"}
-    place = {"step": "build", "occurrence": 1}
-    kept = durable.store(kitchen.book, task, value=Raw(json.dumps(value).encode()), **place | said | more)
+    said |= {"step": "build", "occurrence": 1}
+    kept = durable.store(kitchen.book, task, value=Raw(json.dumps(value).encode()), **said | more)
     return json.loads(bytes(kept))
 
 
@@ -128,14 +129,22 @@ def retry(kitchen: Kitchen, task: Task, name: str = "again", *, is_copying: bool
     return retrying.retry(kitchen.book, task, name, is_copying=is_copying, actor="ann")[1]
 
 
-ENDS = {
+def expire(kitchen: Kitchen, task: Task) -> None:
+    task.expires_at = kitchen.book.now
+    kitchen.pass_time(1)
+    expiry.expire(kitchen.book, task)
+
+
+ENDS: dict[str, Callable[[Kitchen, Task], object]] = {
     "completed": lambda kitchen, task: kitchen.report(task, event="noted", instance="i"),
     "failed": lambda kitchen, task: kitchen.report(task, "failed", error="x", instance="i", retryable=False),
-    "expired": lambda kitchen, task: (
-        setattr(task, "expires_at", kitchen.book.now),
-        kitchen.pass_time(1),
-        expiry.expire(kitchen.book, task),
-    ),
+    "expired": expire,
     "cancelled": lambda kitchen, task: kitchen.cancel(kitchen.token_of(task)),
 }
-CALLS = {"ask": ask, "park": park, "checkpoint": store, "pause": pause, "resume": resume}
+CALLS: dict[str, Callable[[Kitchen, Task], object]] = {
+    "ask": ask,
+    "park": park,
+    "checkpoint": store,
+    "pause": pause,
+    "resume": resume,
+}

@@ -105,6 +105,7 @@ def test_a_reported_failure_waits_longer_each_time() -> None:
 
     for _ in range(5):
         kitchen.report(task, "failed", error="x")
+        assert task.ready_at is not None
         waits.append((task.ready_at - kitchen.book.now).total_seconds())
         kitchen.claim_again(task)
 

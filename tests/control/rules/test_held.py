@@ -197,7 +197,9 @@ def test_a_held_outcome_whose_writes_no_longer_fit_is_dropped() -> None:
     token = kitchen.token_of(task)
     kitchen.pause(token)
     kitchen.report(task, event="noted", context={"extra": 1})
-    token.context = {**token.context, "label": kitchen.book.held[0].context}  # no rule can do this
+    written = kitchen.book.held[0].context
+    assert written is not None
+    token.context = {**token.context, "label": written}  # no rule can do this
 
     kitchen.resume(token)
 

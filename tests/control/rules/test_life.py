@@ -9,7 +9,14 @@ import pytest
 from control.rules.kitchen import LEASE_S, Kitchen, everything, unchanged
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from stateous_contract.codes import Code, Refused
 from stateous_contract.states import TASK_LIFE, TaskState, TokenStatus
 
@@ -85,7 +92,7 @@ class Life(RuleBasedStateMachine):
         self.ended: dict[int, Any] = {}
         self.accepted: Counter[tuple[int, int]] = Counter()
 
-    def attempt(self, step: Any, *args: Any, **parts: Any) -> bool:
+    def attempt(self, step: Any, /, *args: Any, **parts: Any) -> bool:
         """Take a step; a refusal has an ordinary code and changes nothing. Say whether the step was taken."""
         before = everything(self.kitchen.book)
         try:
@@ -333,13 +340,20 @@ class Life(RuleBasedStateMachine):
 _QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
 
-@pytest.mark.timeout(300)  # seconds of work, of which a busy machine makes minutes
-class TestLife(Life.TestCase):
-    settings = settings(max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=_QUIET)
+LIVES = [
+    pytest.param(
+        settings(max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=_QUIET),
+        id="short",
+        marks=pytest.mark.timeout(300),
+    ),
+    pytest.param(
+        settings(max_examples=3_000, stateful_step_count=80, deadline=None, suppress_health_check=_QUIET),
+        id="long",
+        marks=pytest.mark.prove,
+    ),
+]  # a busy machine makes minutes of the seconds that the short one takes
 
 
-@pytest.mark.prove
-class TestLongLife(Life.TestCase):
-    settings = settings(
-        max_examples=3_000, stateful_step_count=80, deadline=None, suppress_health_check=_QUIET
-    )
+@pytest.mark.parametrize("lives", LIVES)
+def test_what_always_holds_holds_in_any_order(lives: settings) -> None:
+    run_state_machine_as_test(Life, settings=lives)

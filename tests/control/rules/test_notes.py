@@ -11,7 +11,7 @@ from stateous_contract.codes import Code
 from stateous_contract.states import FINAL_TASK_STATES, TaskState
 
 from stateous_control.rules import notes
-from stateous_control.rules.book import MemoryWrite
+from stateous_control.rules.lines import MemoryWrite
 
 WRITES = [("note", ["hm"]), ("remember", ["k", 1])]
 

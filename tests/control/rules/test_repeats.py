@@ -150,6 +150,6 @@ def test_large_integers_are_told_apart() -> None:
 
 @pytest.mark.parametrize("part", [{"event": "f"}, {"after": "2s"}, {"payload": Raw(b'{"a":1}')}])
 def test_a_schedule_counts_in_every_part(part: dict[str, Any]) -> None:
-    base = {"event": "e", "after": "1s"}
+    base: dict[str, Any] = {"event": "e", "after": "1s"}
 
     assert said(schedules=[Schedule(**(base | part))]) != said(schedules=[Schedule(**base)])

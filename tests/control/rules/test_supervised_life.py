@@ -11,7 +11,7 @@ from control.rules.kitchen import everything, unchanged
 from control.rules.supervised import answer, ask, park, retry, store
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import invariant, rule
+from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 from stateous_contract.codes import Code, Refused
 from stateous_contract.states import QuestionStatus, TaskState, TokenStatus
 
@@ -179,7 +179,9 @@ class SupervisedLife(test_life.Life):
     @invariant()
     def what_stands_never_changes(self) -> None:
         """S1-66, S2-30: an answer and a checkpoint are the same for ever."""
-        now = {place: bytes(kept.value) for place, kept in self.kitchen.book.checkpoints.items()}
+        now: dict[Any, bytes] = {
+            place: bytes(kept.value) for place, kept in self.kitchen.book.checkpoints.items()
+        }
         now |= {q.id: bytes(q.answer) for q in self.kitchen.book.questions.values() if q.answer is not None}
         assert self.stood.items() <= now.items()
         self.stood = now
@@ -199,14 +201,19 @@ class SupervisedLife(test_life.Life):
 
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
+LIVES = [
+    pytest.param(
+        settings(max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=_QUIET),
+        id="short",
+    ),
+    pytest.param(
+        settings(max_examples=3_000, stateful_step_count=80, deadline=None, suppress_health_check=_QUIET),
+        id="long",
+        marks=pytest.mark.prove,
+    ),
+]
 
 
-class TestSupervisedLife(SupervisedLife.TestCase):
-    settings = settings(max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=_QUIET)
-
-
-@pytest.mark.prove
-class TestLongSupervisedLife(SupervisedLife.TestCase):
-    settings = settings(
-        max_examples=3_000, stateful_step_count=80, deadline=None, suppress_health_check=_QUIET
-    )
+@pytest.mark.parametrize("lives", LIVES)
+def test_what_always_holds_holds_in_any_order(lives: settings) -> None:
+    run_state_machine_as_test(SupervisedLife, settings=lives)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from control.rules.kitchen import Kitchen, everything, refusal, unchanged
@@ -11,7 +12,7 @@ from control.rules.supervised import ENDS, desk, held, kinds, outcome, pause, re
 from msgspec import Raw
 from stateous_contract import limits
 from stateous_contract.codes import Code
-from stateous_contract.messages import Wait
+from stateous_contract.messages import Park, Wait
 from stateous_contract.states import TaskState
 
 from stateous_control.rules import waits
@@ -245,7 +246,7 @@ def test_of_several_that_are_there_the_earliest_counts() -> None:
 
 
 @pytest.mark.parametrize("asked", [{"kind": "sleep", "for_s": 5}, {"kind": "signal", "name": "go"}])
-def test_what_wakes_in_a_pause_is_handed_out_after_it(asked: dict[str, object]) -> None:
+def test_what_wakes_in_a_pause_is_handed_out_after_it(asked: dict[str, Any]) -> None:
     """S1-74; a pause stops no sleep and no wait."""
     kitchen = desk()
     task = held(kitchen)
@@ -266,7 +267,7 @@ def test_a_paused_token_keeps_its_woken_task_until_the_resume() -> None:
     kitchen.pause(token)
     kitchen.pass_time(5)
     assert waits.wake(kitchen.book, task)
-    assert task.ready_at is None
+    assert kitchen.book.tasks[task.id].ready_at is None
     kitchen.resume(token)
     assert (task.ready_at, task.reason) == (kitchen.book.now, "resuming:user_paused")
 
@@ -323,7 +324,7 @@ def test_a_late_worker_cannot_park() -> None:
     kitchen.end_lease(task)
     kitchen.claim(task, instance="other")
     task.attempt = 2
-    said = waits.Park(
+    said = Park(
         supervisor="s",
         instance="i",
         attempt=1,

@@ -38,7 +38,7 @@ def by_the_rules(said: dict[str, Any], sent: Sent) -> Any:
 
 def by_the_kit(said: dict[str, Any], sent: Sent) -> Any:
     kitchen = desk()
-    signals = {
+    signals: dict[str | tuple[str, int], Any] = {
         (name, number + 1): After(half / 2, number) if half else number
         for number, (half, name) in enumerate(sent)
     }
@@ -58,7 +58,7 @@ def by_the_kit(said: dict[str, Any], sent: Sent) -> Any:
 def test_both_say_the_same_of_a_wait_dx_09(seed: int) -> None:
     dice = random.Random(seed)
     # Times are whole seconds and signals come between them; two signals never come at once.
-    parts = [
+    parts: list[dict[str, Any]] = [
         {"kind": "sleep", "for_s": dice.randint(1, 9)} if dice.random() < 0.4
         else {"kind": "signal", "name": dice.choice("ab")}
         for _ in range(dice.randint(1, 4))

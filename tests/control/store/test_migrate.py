@@ -18,7 +18,7 @@ from stateous_control.store.failures import StartRefused
 from stateous_control.store.pool import Pool, Rejected
 
 
-async def fetch(url: str, statement: str):
+async def fetch(url: str, statement: str) -> list[asyncpg.Record]:
     connection = await asyncpg.connect(url)
     try:
         return await connection.fetch(statement)
@@ -38,7 +38,9 @@ async def test_five_control_planes_that_start_at_once_migrate_once(empty_databas
     )
 
 
-async def test_a_migration_that_breaks_half_way_leaves_nothing(empty_database: str, monkeypatch) -> None:
+async def test_a_migration_that_breaks_half_way_leaves_nothing(
+    empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = migrate.migrations()[0]
     broken = migrate.Migration(1, whole.name, whole.text + "\nSELECT no_such_function();")
     pool = Pool(empty_database)
@@ -67,7 +69,7 @@ async def test_a_schema_that_is_missing_or_old_is_refused_by_the_check(empty_dat
     await pool.close()
 
 
-async def fill(url: str, count: int, monkeypatch) -> None:
+async def fill(url: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bring an empty database to the first schema, and put tasks of every kind into it."""
     first = migrate.migrations()[:1]
     pool = Pool(url)
@@ -111,7 +113,7 @@ LOCK_S_MAX = 2.0
     [20_000, pytest.param(1_000_000, marks=[pytest.mark.prove, pytest.mark.timeout(600)])],
 )
 async def test_an_older_database_is_upgraded_with_what_is_in_it(
-    empty_database: str, monkeypatch, count: int
+    empty_database: str, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     """BH-050: while workers write; tasks of every state are there afterwards, and nobody waits for long."""
     newest = migrate.migrations()
@@ -134,7 +136,7 @@ async def test_an_older_database_is_upgraded_with_what_is_in_it(
 
 
 async def test_a_migration_that_waits_for_a_table_lets_workers_write_meanwhile(
-    empty_database: str, monkeypatch
+    empty_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """BH-050: somebody reads a table for long; who stands in line behind the migration stands there for two seconds."""
     newest = migrate.migrations()
@@ -157,7 +159,9 @@ async def test_a_migration_that_waits_for_a_table_lets_workers_write_meanwhile(
     await pool.close()
 
 
-async def test_a_vacuum_is_waited_for_with_nobody_in_line_behind(empty_database: str, monkeypatch) -> None:
+async def test_a_vacuum_is_waited_for_with_nobody_in_line_behind(
+    empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """BH-050: also for longer than a lock is tried for; a vacuum's own lock stands for it."""
     pool = Pool(empty_database)
     assert await migrate._apply_missing(pool, migrate.migrations()[0])
@@ -246,7 +250,7 @@ ROUNDS = 5
     [pytest.param(each.version, marks=() if each.version in SOME else pytest.mark.prove) for each in migrate.migrations()],
 )  # fmt: skip
 async def test_a_migration_that_is_killed_goes_on_the_next_time(
-    empty_database: str, database: str, monkeypatch, version: int
+    empty_database: str, database: str, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     """BH-050: at any moment of any file, also with another one beside it; the schema is then that of a new database."""
     if version > 1:
@@ -270,7 +274,7 @@ async def versions(url: str) -> int:
 
 
 async def test_an_index_that_was_left_half_made_is_made_anew(
-    empty_database: str, database: str, monkeypatch
+    empty_database: str, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """BH-050: its server process is ended while it waits for an old snapshot, as a killed one leaves it."""
     files = migrate.migrations()

@@ -9,10 +9,10 @@ import pytest
 from stateous_contract.codes import Code
 
 from stateous_control.store.failures import Unavailable
-from stateous_control.store.pool import Listener, Mode, Pool, Rejected
+from stateous_control.store.pool import Listener, Mode, Pool, Rejected, Session
 
 
-async def fetch(url: str, statement: str):
+async def fetch(url: str, statement: str) -> list[asyncpg.Record]:
     connection = await asyncpg.connect(url)
     try:
         return await connection.fetch(statement)
@@ -52,7 +52,7 @@ async def test_a_deadlock_is_tried_again_and_nobody_hears_of_it(database: str) -
     meet = asyncio.Barrier(2)
     is_met = False
 
-    async def cross(session, first: int, second: int) -> None:
+    async def cross(session: Session, first: int, second: int) -> None:
         nonlocal is_met
         await session.fetch("UPDATE pair SET n = n + 1 WHERE id = $1", first)
         if not is_met:
@@ -130,7 +130,7 @@ async def test_a_cancelled_transaction_frees_its_place_and_changes_nothing(datab
     await fetch(database, "CREATE TABLE one (n int)")
     pool = Pool(database, connections_max=1)
 
-    async def write(session) -> None:
+    async def write(session: Session) -> None:
         await session.fetch("INSERT INTO one VALUES (1)")
         await asyncio.sleep(60)
 
