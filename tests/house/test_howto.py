@@ -17,6 +17,7 @@ from stateous_supervisor.agent.yaml_file import read
 from stateous_supervisor.cli import main as supervisor
 from stateous_supervisor.cli.attending import RELOADED
 from stateous_supervisor.sdk.marks import mark_of
+from stateous_supervisor.systemd.unit import Service
 
 ROOT = Path(__file__).parents[2]
 WAITING = "wait-for-days.md"
@@ -30,6 +31,11 @@ ROUTINES = [
     )
     if "@on_state" in block
 ]
+
+
+def users(page: str) -> list[tuple[str, str]]:
+    """Return the users that a page makes, each with its home."""
+    return re.findall(r"useradd --system --home-dir (\S+) (\S+)", (DOCS / "how-to" / page).read_text("utf-8"))
 
 
 @pytest.fixture
@@ -53,6 +59,15 @@ def test_each_routine_of_the_page_is_one(block: str, contract: None) -> None:
 
     assert len(outcomes) == 1
     assert not outcomes[0].failed, outcomes[0].error
+
+
+def test_agent_and_control_plane_have_each_the_user_of_their_unit() -> None:
+    """On one box with both the second page works too, and routines do not run as the owner of the database."""
+    unit = (ROOT / "deploy" / "stateous-control.service").read_text("utf-8")
+
+    assert users("run-the-agent.md") == [("/var/lib/stateous-supervisor", Service.user)]
+    assert users("run-the-control-plane.md") == [("/var/lib/stateous-control", "stateous-control")]
+    assert "\nUser=stateous-control\nStateDirectory=stateous-control\n" in unit
 
 
 def test_each_routine_without_a_graph_of_the_page_is_one() -> None:

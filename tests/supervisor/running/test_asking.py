@@ -278,6 +278,7 @@ def test_ten_reloads_under_load_lose_nothing_a_45(managed: Managed) -> None:
 
 
 @pytest.mark.prove
+@pytest.mark.timeout(600)
 def test_a_hundred_reloads_under_load_lose_nothing_a_45(managed: Managed) -> None:
     reload_under_load(managed, 100)
 
