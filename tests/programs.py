@@ -23,6 +23,8 @@ ENDS_S = 15.0
 # Where tests are killed and can end nothing themselves, the kernel kills what they started.
 WITH_ITS_PARENT = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
 
+Words = list[str | Path]  # of a command line
+
 
 def wait_for(asked: Callable[[], Any], *, within_s: float, what: str) -> Any:
     """Ask until the answer is true, and return it. Only for what another process does; nothing here has a clock."""
@@ -38,7 +40,7 @@ class Program:
 
     def __init__(
         self,
-        command: list[str | Path],
+        command: Words,
         *,
         env: dict[str, str] | None = None,
         cwd: Path | None = None,

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,7 @@ prove = pytest.mark.prove
 each_command = pytest.mark.parametrize("command", ALL, ids=lambda each: each.name)
 
 
-def those(condition: object) -> pytest.MarkDecorator:
+def those(condition: Callable[[Command], bool]) -> pytest.MarkDecorator:
     found = [each for each in ALL if condition(each)]
     assert found
     return pytest.mark.parametrize("command", found, ids=lambda each: each.name)

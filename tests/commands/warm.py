@@ -70,7 +70,8 @@ class Warm:
 
     def _told(self) -> dict[str, Any]:
         assert self._child.stdout is not None
-        return json.loads(self._child.stdout.readline())
+        told: dict[str, Any] = json.loads(self._child.stdout.readline())
+        return told
 
     def __enter__(self) -> Self:
         command = [sys.executable, __file__]

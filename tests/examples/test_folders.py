@@ -32,6 +32,7 @@ def test_the_workflow_of_an_example_compiles_without_a_warning(example: Path) ->
 
     compiled = compile_file(path.read_bytes(), name=path.name)
 
+    assert compiled.graph is not None
     assert [str(warning) for warning in compiled.warnings] == []
     assert compiled.graph.checksum == agent_folder.checksum_of(example)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from interpreters import interpreters, version_of
+from programs import Words
 
 VERSION = "0.2.2"
 
@@ -41,7 +42,7 @@ def stateous() -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     subprocess.run([interpreter, "-m", "venv", folder], check=True, capture_output=True)
-    install = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", f"stateous=={VERSION}"]
+    install: Words = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", f"stateous=={VERSION}"]
     done = subprocess.run(install, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         pytest.skip(f"INTEROP NOT TESTED: stateous {VERSION} cannot be installed: {done.stderr[-300:]}")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from control.databases import fresh
 from journeys import folders
-from programs import AgentProgram, ControlPlaneClient, ControlPlaneProgram, Program, wait_for
+from programs import AgentProgram, ControlPlaneClient, ControlPlaneProgram, Program, Words, wait_for
 
 from stateous_control.graph.compiler import dump, load_file
 
@@ -51,7 +51,7 @@ def their_folder(stateous: Path, source: str, folder: Path) -> Path:
 def our_agent_on_theirs(stateous: Path, graph: Path, home: Path) -> Iterator[ControlPlaneClient]:
     """A folder made by their `init supervisor`, unchanged, under our agent, on their control plane (A-10)."""
     at = f"127.0.0.1:{free_port()}"
-    serve = [stateous, "serve", graph, "--db", f"sqlite:///{home}/stateous.db", "--listen", at]
+    serve: Words = [stateous, "serve", graph, "--db", f"sqlite:///{home}/stateous.db", "--listen", at]
     with Program(serve) as served, ControlPlaneClient(f"http://{at}") as client:
         served.line("serving on")
         folder = their_folder(stateous, f"http://{at}", home / "box")
@@ -130,7 +130,7 @@ def test_a_waiting_task_is_ended_from_outside(plane: ControlPlaneClient) -> None
 
 def test_their_token_commands_work_on_our_control_plane(stateous: Path, our_url: str) -> None:
     def token(*arguments: str) -> tuple[int, str]:
-        asked = [stateous, "token", *arguments, "--url", our_url]
+        asked: Words = [stateous, "token", *arguments, "--url", our_url]
         done = subprocess.run(asked, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout + done.stderr
 

