@@ -73,7 +73,10 @@ EVENTS: Final[Mapping[str, Row]] = {
     "host.unblocked": Row("info", ("host", "blocked_s"), "it goes on"),
     "control_plane.reached": Row("info", ("features", "down_s"), "first contact, or contact again"),
     "control_plane.unreachable": Row(
-        "warning", ("error", "failures", "next_in_s"), "no answer; at the first one and then once a minute"
+        "warning",
+        ("error", "failures", "next_in_s"),
+        "no answer; at the first one, at once where the cause is another one, and once a minute for each; "
+        "of five causes in a minute at most",
     ),
     "key.refused": Row(
         "error",
