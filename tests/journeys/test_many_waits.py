@@ -66,7 +66,7 @@ def check_flat(before: Sizes, after: Sizes, kb_max: int) -> None:
     print(f"before {before}, after {after}")
     assert after.descriptors <= before.descriptors + 5
     assert after.threads <= before.threads + 5
-    assert after.processes == before.processes
+    assert len(after.processes) == len(before.processes)
     assert after.kb - before.kb < kb_max
 
 
@@ -83,11 +83,11 @@ def test_sleepers_and_open_questions_take_nothing_of_an_agent_with_one_slot(
         for number in range(20):
             flows.start(plane, "loop", ["sleeps", "asks"][number % 2])
         state_is(database, "parked", 20, within_s=60)
-        before = sizes(agent.child.pid, box.parent / "box-state")
+        before = sizes(agent.child.pid)
         for number in range(sleepers + askers):
             flows.start(plane, "loop", "sleeps" if number < sleepers else "asks")
         state_is(database, "parked", 20 + sleepers + askers, within_s=30 + (sleepers + askers) / 10)
-        after = sizes(agent.child.pid, box.parent / "box-state")
+        after = sizes(agent.child.pid)
         assert asked(database, CONNECTIONS) <= CONNECTIONS_MAX
         assert asked(database, "SELECT count(*) FROM leases") == 0
         assert asked(database, "SELECT count(*) FROM questions WHERE status = 'pending'") == 10 + askers
@@ -109,11 +109,11 @@ def test_twenty_parks_of_each_task_leave_an_agent_as_it_was(
         for _ in range(10):
             flows.start(plane, "loop", 5)
         state_is(database, "completed", 10, within_s=60)
-        before = sizes(agent.child.pid, box.parent / "box-state")
+        before = sizes(agent.child.pid)
         for _ in range(tasks):
             flows.start(plane, "loop", 20)
         state_is(database, "completed", 10 + tasks, within_s=60 + tasks)
-        after = sizes(agent.child.pid, box.parent / "box-state")
+        after = sizes(agent.child.pid)
         parks = "SELECT count(*) FROM task_log WHERE kind = 'wait_begun'"
         assert asked(database, parks) == 50 + 20 * tasks
         assert asked(database, "SELECT sum(failures) FROM tasks") == 0
