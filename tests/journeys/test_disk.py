@@ -12,12 +12,13 @@ import sqlite3
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from faults import FaultProxy
-from programs import BIN, AgentProgram, ControlPlaneClient, Program, wait_for
+from programs import BIN, AgentProgram, ControlPlaneClient, Program, Words, wait_for
 
 from journeys import folders
 
@@ -32,7 +33,7 @@ def told(agent: Program, event: str) -> list[dict[str, Any]]:
 
 
 def status(folder: Path, state: Path) -> dict[str, Any]:
-    command = [BIN / "stateous-supervisor", "status", folder, "--state-dir", state, "--json"]
+    command: Words = [BIN / "stateous-supervisor", "status", folder, "--state-dir", state, "--json"]
     seen: dict[str, Any] = json.loads(subprocess.run(command, capture_output=True, text=True).stdout)
     return seen
 
@@ -43,7 +44,7 @@ def outlive_a_full_disk(
     box: Path,
     *,
     name: str,
-    fill: Callable[[], None],
+    fill: Callable[[], object],
     drain: Callable[[], object],
 ) -> Iterator[None]:
     """The course of both tests; it stops once where the disk is full, for what only one of them can look at."""
@@ -72,7 +73,10 @@ def test_a_disk_that_takes_no_writes_costs_no_outcome_and_is_said(
     state = box.parent / "state"
     with AgentProgram(folder, plane_url, "--tasks", "1", "--state-dir", state) as agent:
         most = resource.prlimit(agent.child.pid, resource.RLIMIT_FSIZE)[1]
-        limit = lambda size: resource.prlimit(agent.child.pid, resource.RLIMIT_FSIZE, (size, most))  # noqa: E731
+
+        def limit(size: int) -> None:
+            resource.prlimit(agent.child.pid, resource.RLIMIT_FSIZE, (size, most))
+
         course = outlive_a_full_disk(
             agent, plane, box, name="limited", fill=lambda: limit(0), drain=lambda: limit(most)
         )
@@ -147,7 +151,7 @@ def test_heartbeats_keep_their_time_while_the_disk_does_not_take_what_is_written
     ):
         for token in ("held", "ended"):
             plane.start(f"{token}-{name}", gate=str(box / token))
-            wait_for(lambda t=token: folders.phases(box, f"{t}-{name}"), within_s=40, what=token)
+            wait_for(partial(folders.phases, box, f"{token}-{name}"), within_s=40, what=token)
         with disk(agent, state):
             (box / "ended").touch()
             wait_for(lambda: (1, "end") in folders.phases(box, f"ended-{name}"), within_s=40, what="its end")
@@ -177,7 +181,18 @@ def test_a_state_folder_of_1_mb_is_filled_and_emptied(
     state = box.parent / "small"
     state.mkdir()
     run = f'mount -t tmpfs -o size=1m,mode=700 none {state} && exec "$@"'
-    serve = ["run", folder, "--url", plane_url, "--state-dir", state, "--tasks", "1", "--log-format", "json"]
+    serve: Words = [
+        "run",
+        folder,
+        "--url",
+        plane_url,
+        "--state-dir",
+        state,
+        "--tasks",
+        "1",
+        "--log-format",
+        "json",
+    ]
     with Program([*in_namespace, "sh", "-c", run, "sh", BIN / "stateous-supervisor", *serve]) as agent:
         inside = Path(f"/proc/{agent.child.pid}/root{state}")
         filler = inside / "filler"

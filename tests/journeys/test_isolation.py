@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from programs import BIN, AgentProgram, ControlPlaneClient, Program, wait_for
+from programs import BIN, AgentProgram, ControlPlaneClient, Program, Words, wait_for
 
 from journeys import folders
 
@@ -223,7 +223,7 @@ def test_an_agent_that_is_process_1_collects_orphans_and_no_child_of_others(
     """BH-027: under ten zombies, every task done, exit code 0 after SIGTERM."""
     folder = folders.make(box, plane_url, hand=ORPHANS)
     state = str(box.parent / "state")
-    run = [BIN / "stateous-supervisor", "run", folder, "--state-dir", state, "--log-format", "json"]
+    run: Words = [BIN / "stateous-supervisor", "run", folder, "--state-dir", state, "--log-format", "json"]
     for number in range(count):
         plane.start(f"orphan-{number}")
     most = 0

@@ -148,13 +148,13 @@ def test_no_trouble_tells_the_key(way: str, box: Path, tmp_path: Path) -> None:
                 for what in ("cmdline", "environ")
             ]
             metrics = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text
-            state = ["--state-dir", box.parent / f"{box.name}-state"]
-            said = [_said("status", made, *state), _said("status", made, "--json", *state)]
+            state = box.parent / f"{box.name}-state"
+            said = [_said("status", made, "--state-dir", state, *more) for more in ([], ["--json"])]
         said += [
             _said(*each, made, *more)
             for *each, more in (("check", ["--url", url]), ("config", []), ("doctor", []))
         ]
-        stored = [each.read_bytes().decode("latin-1") for each in state[1].rglob("*") if each.is_file()]
+        stored = [each.read_bytes().decode("latin-1") for each in state.rglob("*") if each.is_file()]
 
     assert len(everybody) >= 2
     assert "supervisor_" in metrics or "stateous_" in metrics

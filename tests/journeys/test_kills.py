@@ -8,6 +8,7 @@ import random
 import signal
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +181,7 @@ def test_a_poison_task_among_others_is_found_and_costs_them_no_failure(
     with AgentProgram(folder, plane_url) as agent:
         for name in names:
             plane.start(name, gate=str(box / "gate"))
-            wait_for(lambda name=name: folders.phases(folder, name), within_s=15, what="the neighbour")
+            wait_for(partial(folders.phases, folder, name), within_s=15, what="the neighbour")
         plane.start(kind, kind=kind)
         plane.until(kind, state="rescue", within_s=40)
         (box / "gate").touch()
@@ -200,6 +201,10 @@ def test_a_poison_task_among_others_is_found_and_costs_them_no_failure(
         assert len(folders.phases(folder, name)) == 2
 
 
+def _has_run(folder: Path, token: str, times: int) -> bool:
+    return len(folders.phases(folder, token)) == times
+
+
 @pytest.mark.prove
 def test_a_task_that_kills_its_agent_ends_after_releases_max_with_a_reason_that_says_so(
     box: Path, plane_url: str, plane: ControlPlaneClient
@@ -209,9 +214,7 @@ def test_a_task_that_kills_its_agent_ends_after_releases_max_with_a_reason_that_
     plane.start("fells", kind="fells")
     for run in range(1, 7):
         with AgentProgram(folder, plane_url) as agent:
-            wait_for(
-                lambda run=run: len(folders.phases(folder, "fells")) == run, within_s=15, what=f"run {run}"
-            )
+            wait_for(partial(_has_run, folder, "fells", run), within_s=15, what=f"run {run}")
             assert agent.ended() == -signal.SIGKILL
     plane.start("cancelled", kind="fells")
     with AgentProgram(folder, plane_url) as agent:

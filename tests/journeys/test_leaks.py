@@ -297,7 +297,7 @@ def hold_to_size(
     """Run `warm` tokens, and then `count`; an agent may grow by `kb_max` meanwhile, and by nothing else."""
     url = str(plane.http.base_url)
     folder = folders.make(
-        box / "leaks", url, source=box.parent / "many.yaml", many=ROUTINES, hand="", loop="", check=""
+        box / "leaks", url, box.parent / "many.yaml", many=ROUTINES, hand="", loop="", check=""
     )
     state, begun = box / "leaks-state", box / "begun"
     begun.mkdir()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -56,7 +57,7 @@ ENDED = ("thread", "atexit")
 def start(plane: ControlPlaneClient, folder: Path, how: str, kinds: tuple[str, ...]) -> None:
     for kind in kinds:
         plane.start(f"{how}-{kind}", kind=kind)
-        wait_for(lambda kind=kind: folders.phases(folder, f"{how}-{kind}"), within_s=15, what=kind)
+        wait_for(partial(folders.phases, folder, f"{how}-{kind}"), within_s=15, what=kind)
         if kind in ENDED:
             plane.until(f"{how}-{kind}", state="check")
 

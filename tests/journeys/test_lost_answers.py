@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -108,13 +109,18 @@ def test_an_answer_of_a_proxy_is_no_answer(
     assert claims_of(plane, token) == [1, 1]
 
 
-CLOSES: dict[str, dict[str, bool]] = {"unread": {"reads": False}, "read": {"forwards": False}, "done": {}}
+CLOSES: dict[str, Callable[[str], Rule]] = {
+    "unread": partial(Rule, reads=False),
+    "read": partial(Rule, forwards=False),
+    "done": Rule,
+}
 
 
-def repeated(proxy: FaultProxy, match: str, close: dict[str, bool], act: Callable[[], object]) -> float:
+def repeated(proxy: FaultProxy, match: str, close: Callable[[str], Rule], act: Callable[[], object]) -> float:
     """Close the connection under the next such request, and return how long it took to come again on another one."""
     heard = len(proxy.heard)
-    proxy.rules.append(Rule(match, **close))
+    rule = close(match)
+    proxy.rules.append(rule)
     act()
     wait_for(lambda: not proxy.rules, within_s=20, what=f"{match} that meets the close")
     closed_at, connection = proxy.used[-1]
@@ -125,7 +131,7 @@ def repeated(proxy: FaultProxy, match: str, close: dict[str, bool], act: Callabl
 
     at, body = wait_for(again, within_s=20, what=f"repeat of {match}")
     sent = [each for each in proxy.heard[heard:] if each[1] == connection and re.match(match, each[2])]
-    assert ("reads" in close) or sent[-1][3] == body
+    assert not rule.reads or sent[-1][3] == body
     return float(at - closed_at)
 
 

@@ -7,6 +7,7 @@ import signal
 import time
 from collections import Counter
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,11 +37,11 @@ def test_two_agents_of_one_name_leave_each_others_work_alone(
     with AgentProgram(one, plane_url, "--tasks", "2") as first:
         for name in ("a", "b"):
             plane.start(f"{prefix}-{name}", gate=str(gate))
-            wait_for(lambda name=name: beginnings(one, f"{prefix}-{name}"), within_s=10, what="beginning")
+            wait_for(partial(beginnings, one, f"{prefix}-{name}"), within_s=10, what="beginning")
         with AgentProgram(two, plane_url, "--tasks", "2") as second:
             for name in ("c", "d"):
                 plane.start(f"{prefix}-{name}", gate=str(gate))
-                wait_for(lambda name=name: beginnings(two, f"{prefix}-{name}"), within_s=10, what="beginning")
+                wait_for(partial(beginnings, two, f"{prefix}-{name}"), within_s=10, what="beginning")
             first.kill()
             # Half of the slots of the name are gone; what they ran must come back although the name lives.
             gate.touch()

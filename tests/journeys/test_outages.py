@@ -47,7 +47,7 @@ def test_an_outage_of_who_judges_fails_none_of_twenty_tasks_without_retries(
     options = [*TIMES, "--database", server.url]
     tokens = [f"long-{number}" for number in range(TASKS)]
     with ControlPlaneProgram(workflow, *options) as program, FaultProxy(program.url) as proxy:
-        folder = folders.make(box, proxy.url, source=workflow)
+        folder = folders.make(box, proxy.url, workflow)
         with AgentProgram(folder, proxy.url, "--tasks", str(TASKS)) as agent:
             with ControlPlaneClient(program.url) as client:
                 for number, token in enumerate(tokens):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from programs import BIN, AgentProgram, ControlPlaneClient, wait_for
+from programs import BIN, AgentProgram, ControlPlaneClient, Words, wait_for
 
 from journeys import folders
 from stateous_supervisor.agent.output import ATTEMPT_BYTES_MAX
@@ -42,7 +43,7 @@ APART = PRINTS.replace("on_state(states.hand)", 'on_state(states.hand, isolation
 
 def task_log(folder: Path, *options: str) -> tuple[int, str, str]:
     state = folder.parent / f"{folder.name}-state"
-    command = [BIN / "stateous-supervisor", "task", "log", folder, *options, "--state-dir", state]
+    command: Words = [BIN / "stateous-supervisor", "task", "log", folder, *options, "--state-dir", state]
     done = subprocess.run(command, capture_output=True, text=True)
     return done.returncode, done.stdout, done.stderr
 
@@ -74,7 +75,7 @@ def test_output_is_kept_by_task_and_attempt_and_outlives_the_agent(
         )  # fmt: skip
         tasks = {line["token"]: line["task"] for line in folders.ledger(folder)}
         state = folder.parent / f"{folder.name}-state"
-        asking = [BIN / "stateous-supervisor", "status", folder, "--state-dir", state]
+        asking: Words = [BIN / "stateous-supervisor", "status", folder, "--state-dir", state]
 
         def shown() -> str:
             said = subprocess.run(asking, capture_output=True, text=True).stdout
@@ -107,7 +108,7 @@ def test_output_is_kept_by_task_and_attempt_and_outlives_the_agent(
 def beats(folder: Path) -> list[int]:
     """How many heartbeats each attempt has had, asked at the socket: the log says nothing."""
     state = folder.parent / f"{folder.name}-state"
-    asking = [BIN / "stateous-supervisor", "status", folder, "--state-dir", state, "--json"]
+    asking: Words = [BIN / "stateous-supervisor", "status", folder, "--state-dir", state, "--json"]
     said = subprocess.run(asking, capture_output=True, text=True)
     return [task["heartbeats"] for task in json.loads(said.stdout)["tasks"]]
 
@@ -133,7 +134,7 @@ def test_a_log_that_takes_nothing_costs_no_lease(
             for token in tokens:
                 plane.start(token, size=10_000, gate=str(gate))
             for token in tokens:
-                wait_for(lambda t=token: folders.phases(folder, t), within_s=45, what="all of its output")
+                wait_for(partial(folders.phases, folder, token), within_s=45, what="all of its output")
             wait_for(lambda: min(beats(folder), default=0) >= 5, within_s=45, what="five heartbeats of each")
             gate.touch()
             for token in tokens:

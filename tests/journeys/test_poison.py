@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from control.databases import fresh
-from programs import BIN, AgentProgram, ControlPlaneClient, ControlPlaneProgram, wait_for
+from programs import BIN, AgentProgram, ControlPlaneClient, ControlPlaneProgram, Words, wait_for
 from stateous_contract.limits import BATCH_BYTES_MAX
 
 from journeys import folders
@@ -85,7 +85,7 @@ def judge(count: int, box: Path, url: str, plane: ControlPlaneClient) -> None:
     with AgentProgram(folder, url, "--tasks", "50") as agent:
         for token in [*good, refused, large]:
             plane.until(token, status="completed", within_s=120)
-        asking = [BIN / "stateous-supervisor", "status", folder, "--state-dir", state, "--json"]
+        asking: Words = [BIN / "stateous-supervisor", "status", folder, "--state-dir", state, "--json"]
 
         def seen() -> Any:
             return json.loads(subprocess.run(asking, capture_output=True, text=True).stdout)

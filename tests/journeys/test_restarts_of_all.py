@@ -94,7 +94,7 @@ def _check_log(server: Server) -> float:
     """Each slept once and woke once, not before its time; return how late the last one was."""
     rows = asyncio.run(_log(server))
     assert [row["kind"] for row in rows] == ["wait_begun", "wait_over"] * COUNT
-    late_s = []
+    late_s: list[float] = []
     for began, over in zip(rows[::2], rows[1::2], strict=True):
         until = datetime.fromisoformat(began["data"].partition('"until":"')[2].partition('"')[0])
         late_s.append((over["at"] - until).total_seconds())

@@ -232,7 +232,7 @@ class Watched:
         listening = (
             c
             for c in psutil.net_connections("tcp")
-            if c.status == psutil.CONN_LISTEN and c.laddr.port == port
+            if c.status == psutil.CONN_LISTEN and c.laddr and c.laddr.port == port
         )
         self._process = psutil.Process(next(listening).pid)
         self._is_over = threading.Event()
@@ -300,7 +300,7 @@ def test_a_context_that_grows_state_by_state_ends_at_its_limit_and_wedges_no_cla
                 outcome = {"kind": "event", "event": "grown", "context": {f"blob-{visit}": "x" * 1_000_000}}
                 named = {"supervisor": "other", "attempt": task["attempt"]}
                 plane.http.post(f"/tasks/{task['task']}/report", json=outcome | named).raise_for_status()
-        made = folders.make(box, program.url, source=workflow, hand=GROW, loop=IDLE, check=IDLE, _shared=IDLE)
+        made = folders.make(box, program.url, workflow, hand=GROW, loop=IDLE, check=IDLE, _shared=IDLE)
         with AgentProgram(made, program.url, "--tasks", "1") as agent:
             plane.start("ours")
             plane.start("small", kind="small")

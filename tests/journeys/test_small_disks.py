@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from programs import BIN, AgentProgram, ControlPlaneClient, Program, wait_for
+from programs import BIN, AgentProgram, ControlPlaneClient, Program, Words, wait_for
 
 from journeys import folders
 
@@ -51,7 +51,7 @@ def test_a_state_folder_that_holds_no_outbox_is_one_sentence_and_leaves_no_litte
         f"ls {state}; kill $agent; wait $agent; echo ended $?"
     )
     program = BIN / "stateous-supervisor"
-    run = [program, "run", folder, "--url", plane_url, "--state-dir", state, "--log-format", "json"]
+    run: Words = [program, "run", folder, "--url", plane_url, "--state-dir", state, "--log-format", "json"]
     with Program([*in_namespace, "sh", "-c", script, program, *run]) as agent:
         assert agent.ended(within_s=50) == 0
     lines = [line.rstrip() for line in agent.lines]
@@ -91,7 +91,7 @@ def test_a_routine_folder_that_takes_no_writes_is_no_error(
     """BH-031: not even a folder for compiled files is made there."""
     folder, state = folders.make(box, plane_url), box.parent / "state"
     script = f'mount --bind {box} {box} && mount -o remount,bind,ro {box} && exec "$@"'
-    run = [BIN / "stateous-supervisor", "run", folder, "--url", plane_url, "--state-dir", state]
+    run: Words = [BIN / "stateous-supervisor", "run", folder, "--url", plane_url, "--state-dir", state]
     with Program([*in_namespace, "sh", "-c", script, "sh", *run, "--log-format", "json"]) as agent:
         plane.start("read-only")
         plane.until("read-only", status="completed", within_s=40)

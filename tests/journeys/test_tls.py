@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trustme
 from control.databases import fresh
-from programs import AgentProgram, ControlPlaneClient, ControlPlaneProgram, wait_for
+from programs import AgentProgram, ControlPlaneClient, ControlPlaneProgram, Words, wait_for
 
 from journeys import folders
 
@@ -53,7 +53,7 @@ def test_a_certificate_that_ends_in_mid_run_and_is_renewed_costs_no_attempt_bh_0
 ) -> None:
     """The routine goes on, its outcome waits, the log says what is wrong; an agent that starts meanwhile waits, too."""
     gate = box.parent / "gate"
-    tls = ["--tls-cert", certificate.chain, "--tls-key", certificate.key]
+    tls: Words = ["--tls-cert", certificate.chain, "--tls-key", certificate.key]
     with (
         fresh(postgres, migrated_template) as database,
         ControlPlaneProgram(folders.WORKFLOW, *TIMES, *tls, "--database", database) as program,

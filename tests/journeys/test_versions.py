@@ -53,9 +53,7 @@ def test_a_task_is_run_by_the_version_it_was_made_with(
             for token in new:
                 plane.start(token)
             first_box = folders.make(box, program.url, hand=ROUTINE.format(version=1))
-            next_box = folders.make(
-                box.parent / "next", program.url, hand=ROUTINE.format(version=2), source=second
-            )
+            next_box = folders.make(box.parent / "next", program.url, second, hand=ROUTINE.format(version=2))
             with (
                 AgentProgram(first_box, program.url, name="first"),
                 AgentProgram(next_box, program.url, name="next"),

@@ -33,7 +33,7 @@ def test_five_hundred_routines_come_through_agents_that_die_at_random(
     folders = [first, flows.another_box(first)]
     with contextlib.ExitStack() as stack:
         agents = [_agent(stack, folders[number % 2], plane_url, number) for number in range(AGENTS)]
-        tasks, kills, open_tasks = [], 0, set[int]()
+        tasks, kills, open_tasks = list[int](), 0, set[int]()
         end = time.monotonic() + WITHIN_S
         next_kill = time.monotonic()
         while len(tasks) < ROUNDS or open_tasks:
