@@ -11,6 +11,7 @@ import asyncio
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from mmap import mmap
 from pathlib import Path
@@ -21,6 +22,10 @@ from stateous_supervisor.host import fatal
 _DESCRIPTORS: Final = 8
 _MEMORY_BYTES: Final = 16 * 1_048_576
 _SWITCH_S: Final = 1.0
+# Where many short routines end, a look after each of them would cost a tenth of the rate.
+_LOOKS_PER_S: Final = 100.0
+_LOOKS_AT_ONCE: Final = 10.0
+_now: Final = time.monotonic  # user code may replace it later
 _MODULES: Final = ("asyncio", "json", "os", "socket", "sys", "threading", __name__)
 
 
@@ -40,10 +45,16 @@ class Fitness:
         self._has_run = False
         self._task: asyncio.Task[None] | None = None
         self._fault: str | None = None
+        self._looks_left = _LOOKS_AT_ONCE
+        self._looked_at = _now()
 
     def look(self) -> str | None:
-        """Return what is wrong, as far as that is to be had without waiting. In a thread that may run user code."""
-        self._fault = self._fault or self._find()
+        """Return what is wrong, as far as that is to be had without waiting. In a thread that may run user code.
+
+        In a rush most calls return what was found before: at most a hundred a second look anew.
+        """
+        if self._fault is None and self._may_look():
+            self._fault = self._find()
         return self._fault
 
     def look_further(self, *, has_worked: bool) -> str | None:
@@ -58,6 +69,15 @@ class Fitness:
         if self._thread is None and has_worked and self._fault is None:
             self._begin()
         return self._fault
+
+    def _may_look(self) -> bool:
+        now = _now()
+        self._looks_left += (now - self._looked_at) * _LOOKS_PER_S
+        self._looks_left, self._looked_at = min(_LOOKS_AT_ONCE, self._looks_left), now
+        if self._looks_left < 1:
+            return False
+        self._looks_left -= 1
+        return True
 
     def _find(self) -> str | None:
         if fault := fatal.replaced():
