@@ -68,6 +68,15 @@ def test_a_failed_beat_is_tried_again_inside_the_lease_a_29(at: float, left: flo
     assert cadence.repeated_beat_at(at, at + left, 30.0, luck, sent_at=at) <= at + left
 
 
+@pytest.mark.parametrize(("left", "due_at"), [(100.0, [1.0, 7.5, 15.0, 30.0]), (20.0, [1.0, 2.5, 5.0, 10.0])])
+def test_agents_whose_beats_failed_together_do_not_repeat_them_together_a_29(
+    left: float, due_at: list[float]
+) -> None:
+    found = [cadence.repeated_beat_at(0.0, left, 30.0, luck, sent_at=0.0) for luck in (0.0, 0.25, 0.5, 1.0)]
+
+    assert found == due_at
+
+
 @given(at=st.floats(0, 1e6), left=st.floats(-1000, 200), luck=LUCK, took=st.floats(0, 15.0))
 def test_a_beat_is_tried_at_least_every_interval_however_long_the_last_one_took_a_27(
     at: float, left: float, luck: float, took: float

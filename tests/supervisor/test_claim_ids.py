@@ -39,6 +39,28 @@ def test_an_id_that_brought_a_grant_is_not_used_again_a_11() -> None:
     simulate(main, features=BASELINE)
 
 
+@pytest.mark.parametrize("features", [("wait", "batch", "release"), BASELINE])
+def test_ids_that_brought_their_grants_leave_the_disk_a_11(features: tuple[str, ...]) -> None:
+    """An id that stayed would be asked under again at each start, and the table would grow for ever."""
+
+    async def main(world: World) -> None:
+        world.start_tokens(3)
+        world.outbox.found = world.outbox.found._replace(claims=[ClaimRow("old", Identity("box", "i0"))])
+        world.outbox._database.execute("INSERT INTO claims VALUES ('old', 'box', 'i0')")
+
+        async with world.agent({"plain": lambda _: DONE}, tasks=1):
+            await until(lambda: completed(world) == 3)
+            await anyio.sleep(1.5)
+
+            on_disk = [row[0] for row in world.outbox._database.execute("SELECT request FROM claims")]
+            sent = [claim["request"] for claim in claims(world)]
+            assert sent[0] == "old"
+            assert len(set(sent)) > 2
+            assert on_disk == [sent[-1]]
+
+    simulate(main, features=features)
+
+
 def test_an_idle_agent_writes_nothing() -> None:
     async def main(world: World) -> None:
         async with world.agent({"plain": stay}):

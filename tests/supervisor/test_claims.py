@@ -8,7 +8,19 @@ import anyio
 import pytest
 from fakes import Fault
 from msgspec import Raw
-from supervisor.doubles import BASELINE, DONE, World, claims, completed, held, lasting, simulate, stay, until
+from supervisor.doubles import (
+    BASELINE,
+    DONE,
+    ScriptedHosts,
+    World,
+    claims,
+    completed,
+    held,
+    lasting,
+    simulate,
+    stay,
+    until,
+)
 
 from stateous_supervisor.link import frames
 
@@ -153,6 +165,72 @@ def test_a_free_slot_is_filled_at_once_and_not_after_the_poll_interval_a_13() ->
             assert anyio.current_time() - began < 0.5
 
     simulate(main, features=BASELINE)
+
+
+def test_what_a_delivery_may_have_brought_is_asked_for_before_the_next_poll_a_13() -> None:
+    async def main(world: World) -> None:
+        world.start_tokens(1)
+        ends = anyio.Event()
+
+        async def first(_: Any) -> dict[str, str]:
+            await ends.wait()
+            return DONE
+
+        async with world.agent({"plain": first}, tasks=2):
+            await until(lambda: held(world) == 1)
+            before = len(claims(world))
+            await until(lambda: len(claims(world)) > before)
+            ends.set()
+            await anyio.sleep(0.3)
+
+            assert completed(world) == 1
+            assert len(claims(world)) >= before + 2
+
+    simulate(main, features=BASELINE)
+
+
+def test_a_second_claim_that_brought_nothing_is_not_repeated_within_a_second_a_13() -> None:
+    async def main(world: World) -> None:
+        world.start_tokens(2)
+        ends = {1: anyio.Event(), 2: anyio.Event()}
+
+        async def one(grant: Any) -> dict[str, str]:
+            await ends[grant.task].wait()
+            return DONE
+
+        async with world.agent({"plain": one}, tasks=3):
+            await until(lambda: held(world) == 2 and len(claims(world)) == 2)
+            for end in ends.values():
+                end.set()
+                await anyio.sleep(0.2)
+            assert len(claims(world)) == 3
+
+            await anyio.sleep(1.0)
+            assert len(claims(world)) == 4
+
+    simulate(main)
+
+
+@pytest.mark.parametrize("features", [("wait", "batch", "release"), BASELINE])
+def test_nothing_is_claimed_for_a_host_whose_loop_hangs_until_it_goes_on_a_22(
+    features: tuple[str, ...],
+) -> None:
+    async def main(world: World) -> None:
+        hosts = ScriptedHosts({"plain": stay})
+
+        async with world.agent(hosts):
+            await until(lambda: claims(world))
+            hosts.last.say(frames.Pulse(loop_lag_s=1.2, stack="plain.py:7 (plain)"))
+            await anyio.sleep(30.0)
+            before = len(claims(world))
+            await anyio.sleep(30.0)
+            assert len(claims(world)) == before
+
+            hosts.last.say(frames.Pulse(loop_lag_s=0.0))
+            await anyio.sleep(0.2)
+            assert len(claims(world)) == before + 1
+
+    simulate(main, features=features)
 
 
 def test_a_slot_that_frees_while_a_claim_waits_is_asked_for_by_a_second_one_a_13() -> None:
