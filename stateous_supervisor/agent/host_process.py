@@ -44,15 +44,8 @@ DUMP_S: Final = 0.15
 TAIL_LINES: Final = 20
 LINE_BYTES_MAX: Final = 8_192
 TOO_OLD: Final = "Unknown option: -P"  # what a Python before 3.11 says to how hosts are started
-# What systemd gives to the service is not for routines.
-WITHHELD: Final = (
-    "NOTIFY_SOCKET",
-    "WATCHDOG_PID",
-    "WATCHDOG_USEC",
-    "CREDENTIALS_DIRECTORY",
-    "LISTEN_FDS",
-    "LISTEN_PID",
-)
+# What systemd gives to the service, and a key that stands in the environment, are not for routines.
+WITHHELD: Final = ("NOTIFY_SOCKET", "WATCHDOG_", "CREDENTIALS_DIRECTORY", "LISTEN_", "STATEOUS_TOKEN")
 
 Printed = Callable[[int, str], None]
 
@@ -116,7 +109,7 @@ class ProcessHosts:
         self._python = python
         self._folder = folder
         self._printed = printed
-        self._environment = {k: v for k, v in environment.items() if k not in WITHHELD}
+        self._environment = {k: v for k, v in environment.items() if not k.startswith(WITHHELD)}
 
     @asynccontextmanager
     async def open(self, generation: int) -> AsyncIterator[ProcessHost]:

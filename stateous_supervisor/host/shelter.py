@@ -1,7 +1,8 @@
 """What keeps user code from hurting the host process by accident (A-26, A-47).
 
-Done once at the start of the process, before any user code: secrets out of the environment, signals that end nothing,
-and what a forked child must forget. Never used in `--inline`.
+Done once at the start of the process, before any user code: signals that end nothing, and what a forked child must
+forget. Never used in `--inline`. What the environment must not hold the agent never gives: it would stay to be read in
+``/proc`` (`agent/host_process.py`).
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ from typing import Any, Final
 from stateous_supervisor.host import streams
 from stateous_supervisor.link.frames import DUMP_SIGNAL
 
-_SECRETS: Final = ("NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY")
-_SECRET_PREFIXES: Final = ("WATCHDOG_", "STATEOUS_TOKEN")
 # Signals that end a process unless somebody handles them, and that user code causes by accident.
 HARMLESS: Final = (
     "SIGINT",
@@ -42,7 +41,6 @@ def take(link: int) -> None:
     """Prepare this process. The descriptor `link` is kept from every program that it starts."""
     os.set_inheritable(link, False)
     go_first(HOST_OOM_SCORE)
-    _scrub_environment()
     faulthandler.enable(file=2, all_threads=True)
     # Not a Python handler, so that it also works while a C call holds the interpreter's lock (A-22).
     faulthandler.register(DUMP_SIGNAL, file=2, all_threads=True)
@@ -91,12 +89,6 @@ def end_if_forked(error: BaseException | None) -> None:
     if _forked:
         code = error.code if isinstance(error, SystemExit) else 1 if error is not None else 0
         os._exit(code if isinstance(code, int) else 1)
-
-
-def _scrub_environment() -> None:
-    for name in list(os.environ):
-        if name in _SECRETS or name.startswith(_SECRET_PREFIXES):
-            del os.environ[name]
 
 
 def _ignore(_signal: int, _frame: Any) -> None:

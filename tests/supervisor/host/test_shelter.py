@@ -167,16 +167,6 @@ def test_a_pool_of_processes_works_in_a_routine(fresh: Child) -> None:
     assert bytes(fresh.body(body, 1, "other").context or b"") == b'{"n":[1,2]}'
 
 
-def test_secrets_of_the_service_do_not_reach_routines(tmp_path: Path) -> None:
-    """A-26."""
-    secret = dict.fromkeys(
-        ["NOTIFY_SOCKET", "WATCHDOG_USEC", "CREDENTIALS_DIRECTORY", "STATEOUS_TOKEN"], "secret"
-    )
-    with child(write_folder(tmp_path, {"bodies.py": BODIES}), env={**secret, "PLAIN": "secret"}) as host:
-        outcome = host.body("ctx['names'] = sorted(k for k, v in os.environ.items() if v == 'secret')", 1)
-        assert bytes(outcome.context or b"") == b'{"names":["PLAIN"]}'
-
-
 def test_the_end_of_the_link_ends_the_host_at_once(tmp_path: Path) -> None:
     """Whatever routines do: this one blocks the loop, another one a thread."""
     with child(write_folder(tmp_path, {"bodies.py": BODIES})) as host:
