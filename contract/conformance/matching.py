@@ -7,7 +7,7 @@ What a peer may choose freely stands in angle brackets in the expected value: ``
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?Z")
@@ -69,14 +69,15 @@ def _object_differences(
 def _is_kind(kind: str, actual: Any) -> bool:
     is_whole = isinstance(actual, int) and not isinstance(actual, bool)
     is_text = isinstance(actual, str)
-    return {
+    kinds: dict[str, Callable[[], bool]] = {
         "<any>": lambda: True,
         "<id>": lambda: is_whole and actual > 0,
         "<number>": lambda: isinstance(actual, int | float) and not isinstance(actual, bool),
         "<sentence>": lambda: is_text and bool(actual.strip()),
         "<time>": lambda: is_text and bool(TIME.fullmatch(actual)),
         "<checksum>": lambda: is_text and bool(CHECKSUM.fullmatch(actual)),
-    }[kind]()
+    }
+    return kinds[kind]()
 
 
 def history_differences(expected: list[list[Any]], actual: Any) -> Iterator[str]:

@@ -39,10 +39,11 @@ class Peer:
 
     def start(self, suffix: str = "a", *, path: str = "plain", **context: Any) -> dict[str, Any]:
         """Start a token and return it."""
-        body = {"token": f"{self.run}-{suffix}", "context": {"path": path, **context}}
+        name = f"{self.run}-{suffix}"
+        body = {"token": name, "context": {"path": path, **context}}
         response = self.http.post("/tokens", json=body)
         assert response.status_code == 201, response.text
-        self.started.append(body["token"])
+        self.started.append(name)
         token: dict[str, Any] = response.json()
         return token
 

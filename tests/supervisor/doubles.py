@@ -37,7 +37,7 @@ from stateous_supervisor.agent.supervisor import Supervisor
 from stateous_supervisor.link import frames
 
 EPOCH = 1_700_000_000.0
-DONE = {"outcome": "event", "event": "noted"}
+DONE: dict[str, Any] = {"outcome": "event", "event": "noted"}
 EXTENDED = ("wait", "batch", "release")
 BASELINE: tuple[str, ...] = ()
 BOTH = pytest.mark.parametrize("features", [EXTENDED, BASELINE], ids=["extended", "baseline"])
@@ -79,12 +79,12 @@ class ScriptedHost:
         self.generation = generation
         self.pid = 0
         self.python = "3.x"
-        self.routines = [
+        self.routines: Sequence[frames.RoutineFacts] = [
             frames.RoutineFacts(state=state, file="a.py", line=1, name=state, is_async=True)
             for state in routines
         ]
-        self.broken: list[frames.BrokenFile] = []
-        self.faults: list[str] = []
+        self.broken: Sequence[frames.BrokenFile] = []
+        self.faults: Sequence[str] = []
         self.is_stalled = False
         self.heard: list[frames.Frame] = []
         self.hanging: Any = None

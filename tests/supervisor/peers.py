@@ -63,7 +63,7 @@ class _Server(ThreadingHTTPServer):
             return
         request.settimeout(5)
         with self.context.wrap_socket(request, server_side=True) as secure:
-            super().finish_request(secure, client_address)  # type: ignore[arg-type]
+            super().finish_request(secure, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is no news."""

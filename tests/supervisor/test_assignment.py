@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from stateous_supervisor.agent.assignment import (
     LIFE,
     Assignment,
-    Began,
     Cancel,
     Close,
     Declined,
@@ -30,7 +29,6 @@ from stateous_supervisor.agent.assignment import (
     Keep,
     Kept,
     Lost,
-    Outcome,
     Parked,
     Parking,
     Phase,
@@ -40,6 +38,7 @@ from stateous_supervisor.agent.assignment import (
     Tell,
     advance,
 )
+from stateous_supervisor.link.frames import Began, Outcome
 
 HAPPENINGS: dict[str, Happening] = {
     "began": Began(task=1, attempt=1, at=0.0),

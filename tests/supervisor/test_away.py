@@ -8,6 +8,7 @@ from itertools import count, cycle
 from typing import Any
 
 import anyio
+import pytest
 from fakes import Fault as Misbehaviour
 from supervisor.doubles import DONE, World, read_all, simulate, until
 
@@ -51,7 +52,7 @@ def test_another_cause_is_told_at_once_and_is_in_the_status() -> None:
     simulate(main)
 
 
-def answering(world: World, locations: Any) -> None:
+def answering(monkeypatch: pytest.MonkeyPatch, world: World, locations: Any) -> None:
     """Let somebody else answer in place of the control plane, with a redirect to somewhere else each time."""
 
     async def app(_scope: Any, receive: Any, send: Any) -> None:
@@ -60,12 +61,12 @@ def answering(world: World, locations: Any) -> None:
         await send({"type": "http.response.start", "status": 302, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
 
-    world.app = app  # type: ignore[method-assign]
+    monkeypatch.setattr(world, "app", app)
 
 
-def test_causes_that_take_turns_are_told_once_a_minute_each() -> None:
+def test_causes_that_take_turns_are_told_once_a_minute_each(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(world: World) -> None:
-        answering(world, cycle(["one", "two"]))
+        answering(monkeypatch, world, cycle(["one", "two"]))
         async with world.agent({"plain": lambda _: DONE}):
             await anyio.sleep(600.0)
 
@@ -77,9 +78,9 @@ def test_causes_that_take_turns_are_told_once_a_minute_each() -> None:
     simulate(main)
 
 
-def test_causes_without_end_are_few_lines_a_minute() -> None:
+def test_causes_without_end_are_few_lines_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(world: World) -> None:
-        answering(world, count())
+        answering(monkeypatch, world, count())
         async with world.agent({"plain": lambda _: DONE}):
             await anyio.sleep(600.0)
 

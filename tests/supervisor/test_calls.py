@@ -165,7 +165,9 @@ def test_a_question_goes_out_behind_the_notes_until_it_is_answered_and_frees_the
                 lambda: len(hosts.last.scopes) == 2
             )  # the slot is free although the first still unwinds
 
-            hosts.last.say(Noted(text="too late", **KEY), Outcome(outcome="parked", is_dropped=True, **KEY))
+            hosts.last.say(
+                Noted(text="too late", **KEY), Outcome(outcome="parked", is_dropped=True, task=1, attempt=1)
+            )
             await until(lambda: world.lines.of("task.finished"))
             (line,) = world.lines.of("task.finished")
             assert (line["outcome"], line["ending"]) == ("parked", "parked")
@@ -200,7 +202,7 @@ def test_a_heartbeat_that_overtakes_the_answer_waits_for_it(status: int, body: b
             world.fake.faults[1:] = [Fault(QUESTIONS, status=status, body=body)]
             await until(lambda: answers(hosts))
 
-            hosts.last.say(Outcome(outcome="parked", is_dropped=True, **KEY))
+            hosts.last.say(Outcome(outcome="parked", is_dropped=True, task=1, attempt=1))
             await until(lambda: world.lines.of("task.finished"))
             assert world.lines.of("task.finished")[0]["ending"] == ending
             assert len(world.lines.of("lease.lost")) == (ending == "lost")
@@ -324,7 +326,7 @@ def test_a_stop_lets_parked_routines_leave_first_s1_44() -> None:
             await anyio.sleep(3.0)
             assert agent.exit is None
 
-            hosts.last.say(Outcome(outcome="parked", is_dropped=True, **KEY))
+            hosts.last.say(Outcome(outcome="parked", is_dropped=True, task=1, attempt=1))
             await until(lambda: agent.exit is not None, limit_s=2.0)
 
     simulate(main, features=DURABLE)

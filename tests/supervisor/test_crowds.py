@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 
 import anyio
 import pytest
-from supervisor.doubles import World, simulate
+from supervisor.doubles import World, simulate, stay
 
 AWAY_S = 300.0
 
@@ -31,7 +31,7 @@ def returns(agents: int) -> tuple[list[float], list[float]]:
                 running.callback(box.outbox.close)
                 name = f"box-{number}"
                 await running.enter_async_context(
-                    box.agent({"plain": None}, name=name, instance=name, seed=number)
+                    box.agent({"plain": stay}, name=name, instance=name, seed=number)
                 )
             await anyio.sleep(40.0)
             back_at = anyio.current_time() + AWAY_S

@@ -228,7 +228,9 @@ def test_one_tasks_message_that_waits_holds_up_no_other_task_a_37() -> None:
     simulate(main, features=BASELINE)
 
 
-def test_in_a_batch_too_a_message_that_waits_holds_up_only_its_attempt() -> None:
+def test_in_a_batch_too_a_message_that_waits_holds_up_only_its_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def main(world: World) -> None:
         world.start_tokens(3)
         real = world.fake._messages
@@ -243,7 +245,7 @@ def test_in_a_batch_too_a_message_that_waits_holds_up_only_its_attempt() -> None
             busy_one = {"task": 1, "status": 503, "code": "database_busy", "error": "busy"}
             return {"results": [busy_one if m["task"] == 1 else next(rest) for m in body["messages"]]}
 
-        world.fake._messages = messages
+        monkeypatch.setattr(world.fake, "_messages", messages)
         async with world.agent({"plain": lambda _: DONE}):
             await until(lambda: completed(world) == 3)
 
@@ -271,7 +273,7 @@ def test_what_comes_while_a_request_is_out_goes_with_the_next_one() -> None:
     simulate(main)
 
 
-def test_on_the_baseline_several_tasks_are_reported_side_by_side() -> None:
+def test_on_the_baseline_several_tasks_are_reported_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(world: World) -> None:
         world.start_tokens(20)
 
@@ -281,16 +283,14 @@ def test_on_the_baseline_several_tasks_are_reported_side_by_side() -> None:
                 world.most_out["report"] = max(world.most_out["report"], world.out["report"])
                 await anyio.sleep(1.0)
                 world.out["report"] -= 1
-            await fake(scope, receive, send)
+            await app(scope, receive, send)
 
-        fake = world.fake
-        world.fake = slow  # type: ignore[assignment]
-        world.fake.graph = fake.graph  # type: ignore[attr-defined]
+        app = world.app
+        monkeypatch.setattr(world, "app", slow)
         async with world.agent({"plain": lambda _: DONE}, tasks=20):
-            await until(lambda: all(t.status == "completed" for t in fake.tokens.values()))
+            await until(lambda: completed(world) == 20)
 
             assert world.most_out["report"] == 8
-        world.fake = fake
 
     simulate(main, features=BASELINE)
 
@@ -305,7 +305,7 @@ def test_what_an_earlier_process_finished_is_delivered_first_a_35(features: tupl
             dying.kill()
         world.fake.faults.clear()
         rows = world.outbox._database.execute("SELECT * FROM messages").fetchall()
-        left = [Envelope(*row[:5], Identity(row[5], row[6]), *row[7:]) for row in rows]
+        left = [Envelope._make([*row[:5], Identity(row[5], row[6]), *row[7:]]) for row in rows]
         world.outbox.found = world.outbox.found._replace(messages=left)
 
         async with world.agent({"plain": lambda _: DONE}, instance="two"):
@@ -336,7 +336,7 @@ def test_after_a_delivery_nothing_is_left_on_disk() -> None:
     simulate(main)
 
 
-def test_an_outcome_is_on_disk_before_it_is_sent_a_35() -> None:
+def test_an_outcome_is_on_disk_before_it_is_sent_a_35(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(world: World) -> None:
         world.start_tokens(1)
         seen: list[Any] = []
@@ -346,7 +346,7 @@ def test_an_outcome_is_on_disk_before_it_is_sent_a_35() -> None:
             seen.extend(world.outbox._database.execute("SELECT task, kind FROM messages"))
             return real(body)
 
-        world.fake._messages = messages
+        monkeypatch.setattr(world.fake, "_messages", messages)
         async with world.agent({"plain": lambda _: DONE}):
             await until(lambda: completed(world) == 1)
 

@@ -9,7 +9,9 @@ KEYS = [(task, 1) for task in range(1, 9)]
 
 def rounds(blamed: set[halving.Key]) -> tuple[list[list[halving.Key]], set[halving.Key]]:
     """Send everything, with no answer where one that is blamed is in it; return what was sent and what is alone."""
-    left, alone, sent, groups = list(KEYS), set(), [], ()
+    left, alone = list(KEYS), set[halving.Key]()
+    sent: list[list[halving.Key]] = []
+    groups: halving.Groups = ()
     while left:
         chosen = list(halving.turn(groups, left, len(sent)))
         sent.append(chosen)

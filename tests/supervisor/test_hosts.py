@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import anyio
@@ -78,6 +79,10 @@ def test_without_release_each_of_them_is_a_failed_attempt_a_23() -> None:
     simulate(main, features=BASELINE)
 
 
+def are(hosts: ScriptedHosts, count: int) -> bool:
+    return len(hosts.all) == count
+
+
 def test_the_next_hosts_are_there_at_once_and_those_that_keep_dying_back_off_a_23() -> None:
     async def main(world: World) -> None:
         hosts = ScriptedHosts({"plain": stay})
@@ -88,7 +93,7 @@ def test_the_next_hosts_are_there_at_once_and_those_that_keep_dying_back_off_a_2
             for _ in range(12):
                 count = len(hosts.all)
                 hosts.last.die("exit code 1")
-                await until(lambda count=count: len(hosts.all) > count, 40.0)
+                await until(partial(are, hosts, count + 1), 40.0)
                 if count == cadence.DEATHS_AT_ONCE:
                     assert anyio.current_time() - first_at < 0.5
 
@@ -287,7 +292,7 @@ def test_hosts_that_are_not_fit_again_and_again_are_replaced_with_backoff_a_23()
         async with world.agent(hosts):
             began_at = anyio.current_time()
             for number in range(1, 2 * cadence.DEATHS_AT_ONCE):
-                await until(lambda number=number: len(hosts.all) == number, 100.0)
+                await until(partial(are, hosts, number), 100.0)
                 hosts.last.say(Unfit(reason="no descriptors"))
             waits = [line["next_in_s"] for line in world.lines.of("host.unfit")]
             assert waits[: cadence.DEATHS_AT_ONCE] == [0.0] * cadence.DEATHS_AT_ONCE

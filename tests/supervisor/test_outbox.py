@@ -279,7 +279,8 @@ def test_a_row_that_is_none_of_ours_is_set_aside_and_the_rest_is_found_a_40(
     with opened(tmp_path) as outbox:
         outbox.commit(Batch(claims=[ClaimRow("r1", BOX)], grants=[grant(1)], messages=[report(1, 2)]))
     with closing(sqlite3.connect(tmp_path / outboxes.FILE)) as database:
-        database.execute(*[ROWS[table][0], (ROWS[table][1],)])
+        statement, value = ROWS[table]
+        database.execute(statement, (value,))
         database.commit()
 
     with opened(tmp_path) as outbox:

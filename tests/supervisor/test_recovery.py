@@ -111,8 +111,12 @@ def test_a_grant_that_the_disk_does_not_take_is_given_back_or_waits_a_41(
                 raise WriteFailed("no space left")
             commit(batch)
 
+        def routine(grant: Any) -> Any:
+            ran.append(grant)
+            return DONE
+
         world.outbox.commit = refuse  # type: ignore[method-assign]
-        async with world.agent({"plain": lambda grant: ran.append(grant) or DONE}) as agent:
+        async with world.agent({"plain": routine}) as agent:
             world.start_tokens(1)
             await until(lambda: world.lines.of("outbox.failed"))
             await anyio.sleep(30.0)

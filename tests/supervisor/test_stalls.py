@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def routine(state: str, *, is_async: bool, isolation: str | None = None) -> Rout
 class Watched:
     generation = 1
     has_pulse = False
-    routines = (
+    routines: Sequence[RoutineFacts] = (
         routine("coding", is_async=True),
         routine("testing", is_async=False),
         routine("apart", is_async=True, isolation="process"),

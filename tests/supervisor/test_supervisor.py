@@ -209,18 +209,19 @@ def test_a_database_that_is_away_is_no_reason_to_hurry() -> None:
     simulate(main)
 
 
-def test_a_fault_of_ours_in_one_loop_is_told_and_the_loop_goes_on() -> None:
+def test_a_fault_of_ours_in_one_loop_is_told_and_the_loop_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(world: World) -> None:
         world.start_tokens(1)
 
         async with world.agent({"plain": lambda _: DONE}) as agent:
-            real = agent.supervisor._roster.settle
+            roster = agent.supervisor._roster
+            real = roster.settle
 
             def broken(*_: Any) -> None:
-                agent.supervisor._roster.settle = real
+                monkeypatch.setattr(roster, "settle", real)
                 raise RuntimeError("a fault of ours")
 
-            agent.supervisor._roster.settle = broken
+            monkeypatch.setattr(roster, "settle", broken)
             await until(lambda: world.lines.of("loop.failed"))
 
             (line,) = world.lines.of("loop.failed")

@@ -12,7 +12,7 @@ import traceback
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pydantic import BaseModel
@@ -69,7 +69,7 @@ def ship(ctx: Context[Any], order: dict[str, Any]) -> dict[str, Any]:
     packed = ctx.wait_for_result(child, timeout="1d")
     agreed = ctx.ask("ok", choices=["yes", "no"])
     sent = ctx.step("hand over", lambda: f"{label} by {paid.payload}")
-    return {"sent": sent, "box": packed.value if packed else None, "agreed": agreed}
+    return {"sent": sent, "box": packed.value if isinstance(packed, Finished) else None, "agreed": agreed}
 
 
 def test_a_routine_goes_through_all_that_it_waits_for_and_no_time_passes_s2_08() -> None:
@@ -107,7 +107,7 @@ def test_functions_of_steps_run_once_and_what_is_outside_of_them_in_each_run_s2_
         ran.append("top")
         ctx.memory["runs"] = ctx.memory.get("runs", 0) + 1
         for name in ("a", "b"):
-            ctx.step(name, lambda name=name: ran.append(name))
+            ctx.step(name, partial(ran.append, name))
         ctx.checkpoint("here")
         ctx.sleep_for("nap", 60)
         return ctx.attempt
@@ -273,7 +273,7 @@ def test_a_strict_routine_with_steps_side_by_side_is_deterministic_s2_22() -> No
             await asyncio.sleep(0.01 * (3 - number))
             return number
 
-        sides = (ctx.step(f"side {number}", lambda number=number: slow(number)) for number in range(3))
+        sides = (ctx.step(f"side {number}", partial(slow, number)) for number in range(3))
         await asyncio.gather(*sides)
         return [await ctx.step("end", lambda: 7)]
 
@@ -310,6 +310,8 @@ def test_a_child_that_fails_or_takes_too_long_says_so_s2_40() -> None:
         failed = ctx.wait_for_result(one)
         late = bool(ctx.wait_for_result(two, timeout="1h"))
         gone = ctx.first("gone", Result(two))
+        assert isinstance(failed, Finished)
+        assert isinstance(gone, Finished)
         return [failed.state, failed.error, late, gone.state, gone.reason]
 
     outcome = run_through(of(body), children={"one": KeyError("x"), "two": After("2h", 1)})
@@ -353,7 +355,7 @@ def test_an_input_and_a_routine_that_do_not_fit_are_told() -> None:
     with pytest.raises(
         TypeError, match=r"'typed' is a routine without a graph; testing\.run_through takes those"
     ):
-        run(typed)
+        run(cast("Any", typed))
     with pytest.raises(ValueError, match="the answer 'maybe' to 'go' is none of its choices"):
         run_through(of(lambda ctx: ctx.ask("go", choices=["yes"])), answers={"go": "maybe"})
 

@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 
 from stateous_supervisor.demo.story import Story, tell
 
-STARTED = [
+Entry = tuple[str, dict[str, Any]]
+STARTED: list[Entry] = [
     ("started", {"context": {}}),
     ("event_accepted", {"event": "__started__", "payload": None, "state": "__start__"}),
     ("entered", {"state": "coding", "visit": 1}),
     ("task_queued", {"task": 1, "state": "coding"}),
 ]
-CLAIMED = [("task_claimed", {"task": 1, "supervisor": "box", "attempt": 1})]
-CODED = [
+CLAIMED: list[Entry] = [("task_claimed", {"task": 1, "supervisor": "box", "attempt": 1})]
+CODED: list[Entry] = [
     (
         "event_accepted",
         {"event": "coded", "payload": {"file": "a.py", "lines": 0, "empty": []}, "state": "coding"},
@@ -24,14 +25,17 @@ CODED = [
     ("task_done", {"task": 1}),
     ("entered", {"state": "testing", "visit": 1}),
 ]
-BACK = [
+BACK: list[Entry] = [
     ("event_accepted", {"event": "failed", "payload": {"failures": ["x", "y"]}, "state": "testing"}),
     ("entered", {"state": "coding", "visit": 2}),
 ]
-ENDED = [("event_accepted", {"event": "passed", "payload": None, "state": "coding"}), ("completed", {})]
+ENDED: list[Entry] = [
+    ("event_accepted", {"event": "passed", "payload": None, "state": "coding"}),
+    ("completed", {}),
+]
 
 
-def story_of(*entries: tuple[str, dict[str, Any]]) -> Story:
+def story_of(*entries: Entry) -> Story:
     return tell(
         [
             {"seq": number, "at": f"2026-01-01T00:00:{number:02}Z", "kind": kind, "data": data}

@@ -19,9 +19,18 @@ from stateous_supervisor.doctor.facts import NetworkFacts, TlsFacts
 NOW = datetime.now(UTC)
 
 
-def tried(port: int, ca_file: Path | None, host: str = "localhost", **files: Path) -> TlsFacts:
+def tried(
+    port: int,
+    ca_file: Path | None,
+    host: str = "localhost",
+    *,
+    client_cert: Path | None = None,
+    client_key: Path | None = None,
+) -> TlsFacts:
     """Shake hands as the agent of a folder with these certificate files would."""
-    context = options_for(f"https://{host}", ca_file=ca_file, **files)["verify"]
+    context = options_for(f"https://{host}", ca_file=ca_file, client_cert=client_cert, client_key=client_key)[
+        "verify"
+    ]
     return network.shake_hands(NetworkFacts(host=host, port=port, connected="127.0.0.1"), context)
 
 

@@ -251,7 +251,7 @@ class Child(Driver):
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.process.poll() is None or not self.process.stdout.closed:
+        if self.process.poll() is None or self.process.stdout is None or not self.process.stdout.closed:
             self.stop()
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from supervisor.host.child import CONTRACT, HEAD, Child, child, write_folder
 
+from stateous_supervisor.host.folder import look_at
 from stateous_supervisor.link.frames import Loaded, Loading
 
 GOOD = "@on_state(states.coding)\ndef coding(ctx):\n    return events.coded()\n"
@@ -133,11 +134,9 @@ def test_circles_of_imports_and_threads_of_an_import_are_no_faults(tmp_path: Pat
 
 def test_an_unreadable_file_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As root nothing is unreadable, so the answer of the system is given here."""
-    from stateous_supervisor.host import folder as door
-
     (tmp_path / "a.py").write_text("")
-    monkeypatch.setattr(door.os, "access", lambda *_: False)
-    assert door.look_at(tmp_path).broken == {"a.py": "it cannot be read: permission denied"}
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert look_at(tmp_path).broken == {"a.py": "it cannot be read: permission denied"}
 
 
 def test_a_file_that_ends_the_host_is_the_last_one_that_was_named(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from msgspec import Raw
 from supervisor.host.child import Child, child, write_folder
 
-from stateous_supervisor.link.frames import Outcome, Run
+from stateous_supervisor.link.frames import Noted, Outcome, Run
 
 ROUTINES = """
 from typing import TypedDict
@@ -169,7 +169,7 @@ def test_a_state_may_have_several_versions(tmp_path: Path) -> None:
     folder = write_folder(tmp_path, {"a.py": text})
     with child(folder) as host:
         names = [host.result(task, version=version) for task, version in [(1, 1), (2, 2), (3, None)]]
-        notes = [(frame.task, frame.text) for frame in host.seen if type(frame).__name__ == "Noted"]
+        notes = [(frame.task, frame.text) for frame in host.seen if isinstance(frame, Noted)]
         assert {each.outcome for each in names} == {"waiting"}
         assert sorted(notes) == [(1, "1"), (2, "2"), (3, "1")]
         assert host.result(4, version=3).error == "there is no routine for the state 'coding' in version 3"

@@ -15,8 +15,7 @@ from supervisor.host.child import BODIES, Child, child, write_folder
 from supervisor.host.harms import HARMS
 from supervisor.isolation.cells import PROCESS, Box
 
-from stateous_supervisor.host.fatal import FAULT_CODE
-from stateous_supervisor.link.frames import Confinement, Outcome, Pulse, Unfit
+from stateous_supervisor.link.frames import FAULT_CODE, Confinement, Outcome, Pulse, Unfit
 from stateous_supervisor.link.stream import LinkBroken
 
 # The kinds of routines: state and isolation.

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import io
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
 from stateous_supervisor.host.streams import LINE_BYTES_MAX, LineStream, current, uninstall
 from stateous_supervisor.link.frames import Logged
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 
 def stream() -> tuple[LineStream, list[Logged]]:
@@ -73,10 +77,12 @@ def test_a_forked_child_writes_a_line_at_once_also_where_python_is_unbuffered(
     written: list[bytes] = []
 
     class Descriptor(io.RawIOBase):
+        name = "descriptor"
+
         def writable(self) -> bool:
             return True
 
-        def write(self, given: object, /) -> int:
+        def write(self, given: ReadableBuffer, /) -> int:
             written.append(bytes(given))
             return len(written[-1])
 

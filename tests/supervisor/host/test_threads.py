@@ -32,8 +32,12 @@ def test_a_thread_is_used_again_and_goes_when_it_is_idle() -> None:
 def test_a_busy_thread_is_given_nothing_else() -> None:
     threads = Threads(idle_s=0.1)
     barrier = threading.Barrier(11)
+
+    def wait() -> None:
+        barrier.wait(WAIT_S)
+
     for _ in range(10):
-        threads.start(lambda: barrier.wait(WAIT_S))
+        threads.start(wait)
     barrier.wait(WAIT_S)
 
 

@@ -35,7 +35,8 @@ class Box:
         """Run a body that returns an event, and return what it wrote to the context."""
         outcome = self.outcome(task, body, state, **given)
         assert outcome.error is None, outcome.error
-        return json.loads(bytes(outcome.context or b"{}"))
+        context: dict[str, Any] = json.loads(bytes(outcome.context or b"{}"))
+        return context
 
 
 def is_alive(pid: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -242,7 +243,7 @@ def test_zombies_of_a_routine_are_reaped_while_it_runs(box: Box, task: int) -> N
 
 
 @pytest.fixture
-def delegated() -> Path:
+def delegated() -> Iterator[Path]:
     """A control group that stands for one that systemd delegated: it is made here, marked, and removed."""
     mounts = [line.split(" - ") for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     root = next((Path(a.split()[4]) for a, b in mounts if b.startswith("cgroup2 ")), None)

@@ -7,6 +7,7 @@ import signal
 import socket
 import stat
 from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -255,6 +256,10 @@ def test_limits_change_at_once_and_what_needs_a_restart_is_named_a_45(managed: M
     assert '"needs_restart":["name"]' in reloaded.stdout
 
 
+def _is_ready_again(managed: Managed, before: int) -> bool:
+    return managed.manager.count("READY=1") > before
+
+
 def reload_under_load(managed: Managed, count: int) -> None:
     managed.start(30, prefix="a")
     with managed.agent("--tasks", "8") as agent:
@@ -262,7 +267,7 @@ def reload_under_load(managed: Managed, count: int) -> None:
             managed.start(3, prefix=f"b{number}-")
             before = managed.manager.count("READY=1")
             agent.send_signal(signal.SIGHUP)
-            wait_for(lambda before=before: managed.manager.count("READY=1") > before)
+            wait_for(partial(_is_ready_again, managed, before))
         wait_for(lambda: managed.completed == 30 + 3 * count, 60.0)
         wait_for(lambda: len(managed.status()["hosts"]) == 1)
         wait_for(lambda: len(managed.events("host.retired")) == count)

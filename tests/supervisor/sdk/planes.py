@@ -14,7 +14,7 @@ from msgspec import Raw
 from stateous_contract.messages import GivenAnswer, PassedStep
 from supervisor.sdk.ports import Recorder, grant
 
-from stateous_supervisor import AsyncContext, AttemptLost, Context
+from stateous_supervisor import AsyncContext, Context
 from stateous_supervisor.sdk.driving import line
 from stateous_supervisor.sdk.durable import Reply
 
@@ -28,16 +28,11 @@ class Plane(Recorder):
 
     def __init__(self) -> None:
         super().__init__()
-        self.works = 0
-        self.own_line: object = None
-        self.is_strict = False
-        self.rests: list[float] = []
         self.heard: list[tuple[str, dict[str, Any]]] = []
         self.values: dict[tuple[str, int], bytes] = {}
         self.answers: dict[tuple[str, int], Any] = {}
         self.refusal: tuple[int, dict[str, str]] | None = None
         self.ended: dict[str, Any] = {}
-        self.pauses = 0
         self.page = 1_000
 
     def call(self, kind: str, body: bytes) -> Future[Reply]:
@@ -49,17 +44,6 @@ class Plane(Recorder):
         else:
             call.set_result(getattr(self, kind)(body))
         return call
-
-    def check_held(self) -> None:
-        if self.cause is not None:
-            raise AttemptLost(self.cause)
-
-    def rest_s(self, seconds: float) -> float:
-        self.rests.append(seconds)
-        return 0.0
-
-    def is_pausing(self) -> bool:
-        return self.pauses > 0
 
     def checkpoint(self, body: bytes) -> Reply:
         said = msgspec.json.decode(body, type=dict[str, Raw])

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import Future
 from typing import Any
 
 from msgspec import Raw
 from stateous_contract.messages import EnteredBy, Grant
+
+from stateous_supervisor import AttemptLost
+from stateous_supervisor.sdk.durable import Reply
 
 
 class Recorder:
@@ -16,6 +20,11 @@ class Recorder:
         self.said: list[Any] = []
         self.cause: str | None = None
         self.model: Any = None
+        self.works = 0
+        self.own_line: object = None
+        self.is_strict = False
+        self.rests: list[float] = []
+        self.pauses = 0
 
     def note(self, text: str) -> None:
         self.said.append(text)
@@ -31,6 +40,20 @@ class Recorder:
 
     def context_model(self) -> Any:
         return self.model
+
+    def call(self, kind: str, body: bytes) -> Future[Reply]:
+        raise AssertionError(f"nobody is there to hear {kind} {body!r}")
+
+    def is_pausing(self) -> bool:
+        return self.pauses > 0
+
+    def check_held(self) -> None:
+        if self.cause is not None:
+            raise AttemptLost(self.cause)
+
+    def rest_s(self, seconds: float) -> float:
+        self.rests.append(seconds)
+        return 0.0
 
 
 def grant(context: Any = None, memory: Any = None, entered_by: EnteredBy | None = None) -> Grant:

@@ -210,11 +210,11 @@ def test_forgetting_what_is_not_there_is_a_key_error_and_says_nothing(port: Reco
     assert port.said == []
 
 
-def test_memory_that_could_not_be_sent_is_not_kept(port: Recorder) -> None:
+def test_memory_that_could_not_be_sent_is_not_kept(port: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(_key: str, _value: bytes) -> None:
         raise OSError("gone")
 
-    port.remember = gone  # type: ignore[method-assign]
+    monkeypatch.setattr(port, "remember", gone)
     memory = make(port).memory
     with pytest.raises(OSError, match="gone"):
         memory["a"] = 1

@@ -61,7 +61,9 @@ def test_a_question_in_a_loop_is_a_new_one_each_time_dx_07(is_async: bool) -> No
             pass
         return int(given)
 
-    run = (lambda: attempt(plane, awaited=awaited)) if is_async else (lambda: attempt(plane, body))
+    def run() -> Any:
+        return attempt(plane, awaited=awaited) if is_async else attempt(plane, body)
+
     for number, given in enumerate([-1, -7, 42], 1):
         with pytest.raises(Parked):
             run()
@@ -127,9 +129,13 @@ def test_a_checkpoint_is_passed_once_and_parks_where_a_pause_is_requested_s1_71_
     attempt(plane, lambda ctx: ctx.checkpoint("between"))
     assert len(plane.heard) == 1
 
+    def both(ctx: Context[Any]) -> None:
+        ctx.checkpoint("between")
+        ctx.checkpoint("later")
+
     plane.pauses = 2
     with pytest.raises(Parked, match="user_paused"):
-        attempt(plane, lambda ctx: [ctx.checkpoint("between"), ctx.checkpoint("later")])
+        attempt(plane, both)
     said = plane.heard[-1][1]
     assert (said["step"], said["occurrence"], said["wait"]) == ("later", 1, {"kind": "pause"})
     assert said["locked_decisions"]["visited"] == ["between#1", "later#1"]

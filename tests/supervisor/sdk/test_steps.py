@@ -14,7 +14,7 @@ from supervisor.sdk.planes import BOTH, Plane, attempt, both
 
 from stateous_supervisor import AsyncContext, AttemptLost, Context
 
-VALUES = [None, False, 0, "", [], {"ü": [1, {"x": None}]}, 2**70, 1.5, "😀"]
+VALUES: list[Any] = [None, False, 0, "", [], {"ü": [1, {"x": None}]}, 2**70, 1.5, "😀"]
 
 
 @BOTH
@@ -225,7 +225,7 @@ def test_what_did_not_fit_the_grant_is_read_once(is_async: bool) -> None:
     plane.values = {(f"s{number}", 1): str(number).encode() for number in range(5)}
     plane.page = 2
     brought = [PassedStep(step="s0", occurrence=1, seq=1, value=Raw(b"0"))]
-    more = {"checkpoints": brought, "checkpoints_more": True}
+    more: dict[str, Any] = {"checkpoints": brought, "checkpoints_more": True}
 
     def never() -> int:
         raise AssertionError
