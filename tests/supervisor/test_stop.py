@@ -6,8 +6,10 @@ from typing import Any
 
 import anyio
 import pytest
+from fakes import Fault
 from supervisor.doubles import (
     BASELINE,
+    DONE,
     EXTENDED,
     World,
     completed,
@@ -55,6 +57,27 @@ def test_an_outcome_that_cannot_be_delivered_at_the_end_is_kept_a_43() -> None:
             assert anyio.current_time() - began < 60.0
             assert world.outbox._database.execute("SELECT kind FROM messages").fetchall() == [("report",)]
             assert world.lines.of("supervisor.stopped")[0]["kept"] == 1
+
+    simulate(main)
+
+
+def test_an_outcome_that_waits_for_its_turn_is_tried_once_more_at_the_end_a_43() -> None:
+    """The control plane asked for a hundred seconds; a stop does not wait for them, and does not keep it untried."""
+
+    async def main(world: World) -> None:
+        world.start_tokens(1)
+        world.fake.faults.append(Fault("POST /tasks/messages", status=503, retry_after="100"))
+
+        async with world.agent({"plain": lambda _: DONE}) as agent:
+            await until(lambda: not world.fake.faults)
+            await anyio.sleep(5.0)
+            assert completed(world) == 0
+            agent.stop.ask("SIGTERM")
+            began = anyio.current_time()
+            await agent.over.wait()
+
+            assert completed(world) == 1
+            assert anyio.current_time() - began < 5.0
 
     simulate(main)
 
@@ -109,6 +132,8 @@ def test_a_routine_that_swallows_its_cancellation_cannot_keep_the_agent_a_34() -
             agent.stop.ask("SIGTERM")
             await until(lambda: "task_released" in kinds(world), 60.0)
             await agent.over.wait()
+
+            assert agent.exit is Exit.ABANDONED
 
     simulate(main)
 
