@@ -54,6 +54,7 @@ class Fault:
     times: int = 1
     status: int | None = None
     retry_after: str | None = None
+    date: str | None = None
     body: bytes = b"<html>proxy</html>"
     delay_s: float = 0.0
     closes: bool = False
@@ -134,7 +135,8 @@ class FakeControlPlane(Reports):
         if fault.closes:  # A body shorter than it says makes the server close the connection.
             await sent(send, 200, b"", {"content-length": "10"})
         elif fault.status is not None:
-            extra = {"retry-after": fault.retry_after} if fault.retry_after else {}
+            told = {"retry-after": fault.retry_after, "date": fault.date}
+            extra = {name: value for name, value in told.items() if value is not None}
             await sent(send, fault.status, fault.body, extra)
         elif not fault.is_done:
             await self._answered(scope, content, receive, send)

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
+import random
+import re
+from itertools import pairwise, product
 from typing import Any
 
 import anyio
 import pytest
 from fakes import Fault as Misbehaviour
-from supervisor.doubles import DONE, World, completed, held, lasting, read_all, simulate, stay, until
+from stateous_contract.limits import HEARTBEAT_S, LEASE_S
+from supervisor.doubles import (
+    BASELINE,
+    DONE,
+    EXTENDED,
+    World,
+    completed,
+    held,
+    lasting,
+    read_all,
+    simulate,
+    stay,
+    until,
+)
 
+from stateous_supervisor.agent import cadence
 from stateous_supervisor.agent.overview import headline
 
 FORBIDDEN = json.dumps({"error": "not with this key", "code": "forbidden"}).encode()
@@ -276,57 +292,74 @@ def test_a_stop_with_a_refused_key_ends_and_keeps_the_outcomes_a_51() -> None:
 
 # Retry-After.
 
+THEIRS = "Tue, 01 Jan 2030 00:00:00 GMT"  # their clock is years ahead of ours
+ASKED_S = {
+    "7": 7.0,
+    "Tue, 01 Jan 2030 00:00:07 GMT": 7.0,
+    "0": 0.0,
+    "-1": 0.0,
+    "999999999": cadence.RETRY_AFTER_MAX_S,
+    "soon": 0.0,
+    None: 0.0,
+}
+ANSWERS = pytest.mark.parametrize(("status", "value"), list(product([429, 503], ASKED_S)))
 
+
+@ANSWERS
 @pytest.mark.parametrize(
-    ("status", "value", "at_least_s", "at_most_s"),
+    ("call", "features"),
     [
-        (429, "7", 7, 40),
-        (503, "7", 7, 40),
-        (429, "999999999", 120, 160),
-        (503, "0", 0, 40),
-        (429, "-1", 0, 40),
-        (503, "soon", 0, 40),
-        (429, None, 0, 40),
+        ("POST /tasks/claim", EXTENDED),
+        ("POST /tasks/messages", EXTENDED),
+        (r"POST /tasks/\d+/report", BASELINE),
     ],
+    ids=["claim", "messages", "report"],
 )
-@pytest.mark.parametrize("call", ["POST /tasks/claim", "POST /tasks/messages"])
-def test_retry_after_is_respected_and_capped_bh_035(
-    call: str, status: int, value: str | None, at_least_s: float, at_most_s: float
-) -> None:
-    async def main(world: World) -> None:
-        path = call.partition(" ")[2]
-        async with world.agent({"plain": lambda _: DONE}):
-            await until(lambda: world.heard("/tasks/claim"))
-            world.fake.faults.append(Misbehaviour(call, times=1, status=status, retry_after=value))
-            seen = len(world.heard(path))
-            world.start_tokens(1)
-            await until(lambda: len(world.heard(path)) > seen + ("claim" in path), 200.0)
-            refused_at = world.heard(path)[seen].at
-            await until(lambda: completed(world) == 1, 400.0)
-            times = [heard.at for heard in world.heard(path) if heard.at > refused_at]
-
-            assert [task.attempt for task in world.fake.tasks.values()] == [1]
-            assert times
-            assert at_least_s <= times[0] - refused_at <= at_most_s
-
-    simulate(main)
-
-
-@pytest.mark.parametrize(("value", "at_least_s"), [("7", 7.0), ("999999999", 1.0), (None, 0.0)])
-def test_a_heartbeat_is_not_earlier_than_asked_and_keeps_the_lease_bh_035(
-    value: str | None, at_least_s: float
+def test_retry_after_is_respected_and_capped_and_no_outcome_is_lost_bh_035(
+    call: str, features: tuple[str, ...], status: int, value: str | None
 ) -> None:
     async def main(world: World) -> None:
         world.start_tokens(1)
-        async with world.agent({"plain": stay}):
+        refusal = Misbehaviour(call, status=status, retry_after=value, date=THEIRS)
+        world.fake.faults.append(refusal)
+        async with world.agent({"plain": lambda _: DONE}):
+            await until(lambda: completed(world) == 1, 200.0)
+
+            names = [(heard.at, f"{heard.method} {heard.path}") for heard in world.fake.heard]
+            refused, again = [at for at, name in names if re.match(call, name)][:2]
+            assert ASKED_S[value] <= again - refused <= max(ASKED_S[value], 2 * cadence.BACKOFF_FIRST_S) + 0.1
+            assert [task.attempt for task in world.fake.tasks.values()] == [1]
+
+    simulate(main, features=features)
+
+
+class Hasty(random.Random):
+    """The luck of who would ask again as soon as it may."""
+
+    def random(self) -> float:
+        return 0.0
+
+
+@ANSWERS
+def test_a_heartbeat_is_not_earlier_than_asked_and_keeps_the_lease_bh_035(
+    status: int, value: str | None
+) -> None:
+    """Who asks for more than the lease can bear gets half of what is left of it, each time."""
+    least_s = min(ASKED_S[value], cadence.TRUST * LEASE_S / 10)
+
+    async def main(world: World) -> None:
+        world.start_tokens(1)
+        async with world.agent({"plain": stay}) as agent:
+            agent.supervisor._heartbeats._luck = Hasty()
             await until(lambda: held(world) == 1)
             world.fake.faults.append(
-                Misbehaviour("POST /tasks/heartbeat", times=3, status=429, retry_after=value)
+                Misbehaviour("POST /tasks/heartbeat", times=3, status=status, retry_after=value, date=THEIRS)
             )
-            await anyio.sleep(300.0)
+            await anyio.sleep(130.0)
 
-            times = [heard.at for heard in world.heard("/tasks/heartbeat")][:4]
-            assert all(after - before >= at_least_s for before, after in pairwise(times))
+            times = [heard.at for heard in world.heard("/tasks/heartbeat")]
+            assert all(after - before >= max(1.0, least_s) for before, after in pairwise(times[:4]))
+            assert max(after - before for before, after in pairwise(times)) <= HEARTBEAT_S + 0.1
             assert [task.attempt for task in world.fake.tasks.values()] == [1]
 
     simulate(main)
