@@ -10,7 +10,11 @@ from typing import Final, NamedTuple
 
 BACKOFF_FIRST_S: Final = 1.0
 BACKOFF_MAX_S: Final = 30.0
-GREET_MAX_S: Final = 12.0  # one small request; its answer wakes everything that backs off for longer
+AWAY_MAX_S: Final = 300.0  # of what the answer to a greeting wakes
+GREET_CAP_MIN_S: Final = 12.0
+GREET_CAP_MAX_S: Final = 60.0
+COMEBACK_MAX_S: Final = 45.0
+COMEBACK_SHARE: Final = 0.25
 BARRED_MAX_S: Final = 300.0
 RETRY_AFTER_MAX_S: Final = 120.0
 BEAT_RETRY_MIN_S: Final = 1.0
@@ -45,6 +49,34 @@ def backoff_s(
     ceiling = min(max_s, BACKOFF_FIRST_S * float(1 << min(failures, 16)))
     waited = luck * ceiling
     return max(waited, asked_wait_s(asked_s))
+
+
+def greet_s(failures: int, away_s: float, luck: float, *, asked_s: float | None = None) -> float:
+    """Return how long to wait after greetings that failed: longer the longer the outage lasts, and half of it always.
+
+    Of many agents that lost a control plane together, few are to greet in any second (BH-035).
+
+    Args:
+        failures: how many in a row, counting this one.
+        away_s: for how long greetings have failed.
+        luck: 0 to 1.
+        asked_s: what `Retry-After` asked for.
+    """
+    cap_s = min(max(GREET_CAP_MIN_S, COMEBACK_SHARE * away_s), GREET_CAP_MAX_S)
+    return backoff_s(failures, 0.5 + luck / 2, asked_s=asked_s, max_s=cap_s)
+
+
+def comeback_s(away_s: float, luck: float) -> float:
+    """Return how long after the greeting that ended an outage claims and outcomes go out again.
+
+    Agents that lost a control plane together are to come back over a time, and the longer it was away the more
+    of it costs little (BH-035).
+
+    Args:
+        away_s: how long the outage was.
+        luck: 0 to 1.
+    """
+    return luck * min(COMEBACK_MAX_S, COMEBACK_SHARE * away_s)
 
 
 def next_host_s(deaths: int, lived_s: float, luck: float) -> float:
@@ -103,7 +135,7 @@ def repeated_beat_at(
         asked_s: what `Retry-After` asked for.
     """
     left = trusted - at
-    span = heartbeat_s * (0.5 + 0.5 * luck) if left <= BEAT_RETRY_MIN_S else luck * min(left / 2, heartbeat_s)
+    span = heartbeat_s * (0.8 + 0.2 * luck) if left <= BEAT_RETRY_MIN_S else luck * min(left / 2, heartbeat_s)
     bound = sent_at + heartbeat_s - at
     asked = min(asked_s or 0.0, heartbeat_s if left <= BEAT_RETRY_MIN_S else left / 2)
     return at + max(BEAT_RETRY_MIN_S, min(max(span, asked), bound))

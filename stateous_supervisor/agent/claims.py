@@ -152,7 +152,8 @@ class Claims:
         lane.failures += 1
         if isinstance(error, PeerViolation):
             await self._count_violation(lane, error, identity or self._identity)
-        wait_s = cadence.backoff_s(lane.failures, self._luck.random(), asked_s=error.asked_s)
+        luck, max_s = self._luck.random(), self._contact.backoff_max_s
+        wait_s = cadence.backoff_s(lane.failures, luck, asked_s=error.asked_s, max_s=max_s)
         if isinstance(error, Denied):
             wait_s = cadence.denied_s(lane.failures, self._luck.random())
         self._contact.missed(error, wait_s)

@@ -68,6 +68,7 @@ class Contact:
         self._again = Wake()
         self._down_since: float | None = None
         self._failures = 0
+        self._unheard_since: float | None = None
         self._told: dict[str, float] = {}
         self._cause: str | None = None
         self._is_down_told = False
@@ -94,6 +95,11 @@ class Contact:
     def away_s(self) -> float | None:
         """For how long nobody has answered; None while somebody does."""
         return None if self._down_since is None else anyio.current_time() - self._down_since
+
+    @property
+    def backoff_max_s(self) -> float:
+        """The longest that other calls wait before they ask again: long, while a greeting asks in their place."""
+        return cadence.BACKOFF_MAX_S if self._unheard_since is None else cadence.AWAY_MAX_S
 
     @property
     def away_cause(self) -> str | None:
@@ -129,13 +135,13 @@ class Contact:
         self._again.ring()
 
     def reached(self) -> None:
-        """Somebody got an answer: an outage is over, and what is offered is asked anew."""
+        """Somebody got an answer: an outage is over. What is offered is asked anew, in the greeting's own time."""
         self.answers += 1
         self.standing.accept()
         if self._down_since is not None:
             self._up()
-            self._wake.ring()
-            self._again.ring()
+            if self._unheard_since is None:
+                self._wake.ring()
 
     def missed(self, error: Unanswered, next_in_s: float) -> None:
         """Somebody got no answer, and tries again in `next_in_s`."""
@@ -180,26 +186,36 @@ class Contact:
                 failures += 1
                 await self._back_off(Unanswered(f"/health is refused: {error.sentence}"), failures)
                 continue
-            was_away, failures = failures > 0, 0
-            if was_away or not self.has_terms:
+            unheard_since, failures, self._unheard_since = self._unheard_since, 0, None
+            if unheard_since is not None or not self.has_terms:
                 self._up()
             self._compare(terms.checksum, theirs)
             self._terms.set()
-            if was_away:  # not when only other calls failed: this one may be answered without the database
-                self.regained()
+            if unheard_since is not None:  # not when only other calls failed: this one needs no database
+                await self._come_back(anyio.current_time() - unheard_since)
             fits = self.is_open and not self.changed
             self.promise(math.inf)
             await self._wake.wait(math.inf if fits else anyio.current_time() + cadence.REASK_S)
 
+    async def _come_back(self, away_s: float) -> None:
+        """Let the others go on, but not at the moment at which everybody else's agents do (BH-035)."""
+        wait_s = cadence.comeback_s(away_s, self._luck.random())
+        self.promise(wait_s)
+        await anyio.sleep(wait_s)
+        self.regained()
+
     async def _back_off(self, error: Unanswered, failures: int) -> None:
         luck = self._luck.random()
+        now = anyio.current_time()
+        if self._unheard_since is None:
+            self._unheard_since = now
         if isinstance(error, Denied):
             wait_s = cadence.denied_s(failures, luck)
         else:
-            wait_s = cadence.backoff_s(failures, luck, asked_s=error.asked_s, max_s=cadence.GREET_MAX_S)
+            wait_s = cadence.greet_s(failures, now - self._unheard_since, luck, asked_s=error.asked_s)
         self.missed(error, wait_s)
         self.promise(wait_s)
-        await self._again.wait(anyio.current_time() + wait_s)
+        await self._again.wait(now + wait_s)
 
     def _up(self) -> None:
         now = anyio.current_time()

@@ -362,7 +362,8 @@ class Delivery:
 
     def _wait_s(self, error: Unanswered | None, failures: int) -> float:
         asked_s = None if error is None else error.asked_s
-        return cadence.backoff_s(failures, self._luck.random(), asked_s=asked_s)
+        luck, max_s = self._luck.random(), self._contact.backoff_max_s
+        return cadence.backoff_s(failures, luck, asked_s=asked_s, max_s=max_s)
 
     def _next_due(self) -> float:
         return min((line.not_before for line in self._lines.values() if not line.is_out), default=math.inf)

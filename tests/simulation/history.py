@@ -54,6 +54,7 @@ class Process:
     beat_at: dict[Key, float] = field(default_factory=dict)
     over: set[Key] = field(default_factory=set)
     over_at: float = -1.0
+    woke_at: float = -1.0
     beat_by: float | None = None
     running: set[Key] = field(default_factory=set)
 

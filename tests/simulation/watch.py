@@ -154,8 +154,10 @@ class Watch:
             if key[0] in body["tasks"] and key[1] <= attempts.get(str(key[0]), key[1]):
                 self._check_gap(key, now)
                 process.beat_at[key] = now
-        # One that was on its way when the last answer came says what was held then.
-        if not process.held_since and not self._box.grants and process.over_at != now:
+        # One that was on its way when the last answer came, or when the box slept (and is repeated on a new
+        # connection), says what was held then.
+        is_late = now in (process.over_at, process.woke_at)
+        if not process.held_since and not self._box.grants and not is_late:
             self.blame("A-27", "a beat was sent while nothing is held")
 
     def sleeps(self) -> None:
@@ -247,6 +249,8 @@ class Watch:
             if key in process.held_since:
                 self._check_gap(key, self._history.now())
                 del process.held_since[key]
+        elif event == "box.suspended":
+            process.woke_at = self._history.now()
         elif event == "claim.abandoned":
             process.open_ids.discard(keys["request"])
             process.old_ids.discard(keys["request"])

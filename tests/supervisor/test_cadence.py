@@ -34,6 +34,32 @@ def test_retry_after_is_capped_a_37() -> None:
 
 
 @pytest.mark.parametrize(
+    ("failures", "away_s", "luck", "wait_s"),
+    [
+        (1, 0.0, 0.0, 1.0),
+        (1, 0.0, 1.0, 2.0),
+        (9, 30.0, 1.0, 12.0),
+        (9, 120.0, 0.0, 15.0),
+        (30, 9e5, 1.0, 60.0),
+    ],
+)
+def test_a_greeting_waits_for_a_share_of_the_outage_bh_035(
+    failures: int, away_s: float, luck: float, wait_s: float
+) -> None:
+    assert cadence.greet_s(failures, away_s, luck) == wait_s
+    assert cadence.greet_s(failures, away_s, luck, asked_s=90.0) == 90.0
+
+
+@pytest.mark.parametrize(
+    ("away_s", "luck", "wait_s"), [(4.0, 1.0, 1.0), (300.0, 0.0, 0.0), (300.0, 1.0, 45.0)]
+)
+def test_a_comeback_is_spread_over_a_share_of_the_outage_bh_035(
+    away_s: float, luck: float, wait_s: float
+) -> None:
+    assert cadence.comeback_s(away_s, luck) == wait_s
+
+
+@pytest.mark.parametrize(
     ("deaths", "lived_s", "luck", "wait_s"),
     [
         (1, 0.0, 1.0, 0.0),
