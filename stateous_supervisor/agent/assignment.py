@@ -44,6 +44,7 @@ class Identity(msgspec.Struct, frozen=True):
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt of one task, as this agent knows it. Times are the agent's monotonic clock, in seconds.
 
+    `sent_at` is when `host` got it; `timeout_s` is that of the configuration, where it gives one.
     `state` is what it is served as (`frames.work_of`), `version` that of its routine, 0 where it does not matter.
     """
 
@@ -56,6 +57,8 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     claimed_at: float
     trusted_until: float
     host: int = 0
+    sent_at: float = 0.0
+    timeout_s: float | None = None
     phase: Phase = Phase.STARTING
     began_at: float | None = None
     ended_at: float | None = None

@@ -49,6 +49,9 @@ class Host(Protocol):
     def send(self, messages: Sequence[Frame]) -> None:
         """Send messages as one frame. Never waits, never fails: a host that is gone says so by `receive`."""
 
+    def kill(self) -> None:
+        """End it by force, where it is a process. Waits for nothing; `receive` says that it ended."""
+
     async def hang(self) -> Hang | None:
         """Return where the host hangs, if that can be seen from outside. May take a second."""
 

@@ -84,6 +84,9 @@ class ProcessHost:
     def send(self, messages: Sequence[Frame]) -> None:
         self._child.link.send(messages)
 
+    def kill(self) -> None:
+        self._child.kill()
+
     async def receive(self) -> Sequence[ToAgent]:
         try:
             return await self._child.link.receive()
@@ -277,14 +280,18 @@ class _Child:
         said = [line.removeprefix(FAULT_MARK) for line in self.tail if line.startswith(FAULT_MARK)]
         return f"{describe(code)}: {said[-1]}" if said else describe(code)
 
+    def kill(self) -> None:
+        """End the process and its group by force."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
     async def end(self) -> None:
         """End the process and its group: by the end of its link, and by force after `END_S`."""
         with anyio.CancelScope(shield=True):
             await self.link.close()
             with anyio.move_on_after(END_S):
                 await self.process.wait()
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.process.pid, signal.SIGKILL)
+            self.kill()
             await self.process.wait()
             with anyio.move_on_after(END_S):
                 await self.process.aclose()

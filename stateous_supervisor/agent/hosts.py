@@ -2,7 +2,7 @@
 
 It hands frames to the roster, tells it when a host died, and starts the next host at once; where hosts keep dying,
 with backoff (A-23). A suspect gets a host of its own, and a host in which too many routines go on
-although their attempt is over is replaced (A-30), as is one that says it is not fit for more.
+although their attempt is over is replaced (A-30), as is one that says it is not fit for more, or says nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Final
 import anyio
 from anyio.abc import TaskGroup
 
-from stateous_supervisor.agent import cadence
 from stateous_supervisor.agent.faults import Exit, Fault
 from stateous_supervisor.agent.host import (
     Host,
@@ -25,10 +24,12 @@ from stateous_supervisor.agent.host import (
     check,
     check_broken,
 )
+from stateous_supervisor.agent.lines import Key, Line
 from stateous_supervisor.agent.logs import Log
 from stateous_supervisor.agent.output import Nowhere, Sink
 from stateous_supervisor.agent.progress import Promise, nothing
 from stateous_supervisor.agent.receivers import served_by
+from stateous_supervisor.agent.replacing import Replacing
 from stateous_supervisor.agent.roster import Roster
 from stateous_supervisor.agent.stalls import Stalls
 from stateous_supervisor.link.frames import (
@@ -46,35 +47,7 @@ from stateous_supervisor.link.frames import (
 )
 
 START_S: Final = 600.0  # a folder with many files may take its time
-STEADY_S: Final = 60.0  # a host that lived this long owes no backoff
-ABANDONED_MAX: Final = 8  # so many routines may go on in a host although their attempt is over (A-30)
-AGAIN_S: Final = 60.0  # how soon a host that could not be replaced is tried again
 ALONE_MAX: Final = 8  # so many suspects run at once; others wait for a host of their own
-
-Key = tuple[int, int]
-
-
-class _Line:
-    """A source and the host that there is of it. A reload replaces the line; a retired one ends with its work.
-
-    One for a `suspect` is retired from the beginning: it has one host, and that takes nothing else.
-    """
-
-    def __init__(self, source: HostSource, suspect: Key | None = None) -> None:
-        self.source = source
-        self.suspect = suspect
-        self.host: Host | None = None
-        self.generation = 0
-        self.welcomed_at = 0.0
-        self.pulse = Pulse(loop_lag_s=0.0)
-        self.abandoned = 0
-        self.is_crowded = False
-        self.is_unfit = False
-        self.scope = anyio.CancelScope()
-        self.is_retired = suspect is not None
-        self.settled = anyio.Event()
-        self.fault: str | None = "the agent stopped meanwhile"
-        self.stalls: Stalls | None = None
 
 
 class Hosts:
@@ -99,20 +72,26 @@ class Hosts:
     ) -> None:
         self.output: Sink = Nowhere()
         self.ready = anyio.Event()
-        self.lines: list[_Line] = []
+        self.lines: list[Line] = []
         self.promise: Promise = nothing
         self.called: Callable[[Call], None] = lambda _call: None
         self._source = source
         self._roster = roster
         self._log = log
-        self._luck = luck
         self._changed = changed
         self._is_strict = is_strict
-        self._deaths = 0
         self._generation = 0
         self._tasks: TaskGroup | None = None
         self._starting = anyio.Lock()
         self._alone = anyio.Semaphore(ALONE_MAX)
+        self._replacing = Replacing(
+            roster,
+            log,
+            luck,
+            lines=self.lines,
+            start_beside=lambda: self._start_beside(None),
+            changed=changed,
+        )
         roster.alone = self._start_alone
 
     @property
@@ -146,9 +125,9 @@ class Hosts:
         """
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
-            self._tasks = tasks
+            self._tasks = self._replacing.tasks = tasks
             try:
-                await self._have(_Line(self._source))
+                await self._have(Line(self._source))
             except Exception as error:  # kept as it is: a task group would wrap it
                 failure = error
                 tasks.cancel_scope.cancel()
@@ -165,25 +144,16 @@ class Hosts:
         if line.fault is not None:
             raise Fault(Exit.CONFIG, line.fault)
 
-    async def _start_beside(self, source: HostSource | None) -> _Line:
+    async def _start_beside(self, source: HostSource | None) -> Line:
         """Start a host beside the one that there is; of the same source as that where none is given."""
         assert self._tasks is not None, "the first host has not been started"
         async with self._starting:
-            line = _Line(source or self._source)
+            line = Line(source or self._source)
             self._tasks.start_soon(self._have_next, line)
             await line.settled.wait()
             if line.fault is None:
                 self._source = line.source
             return line
-
-    async def _replace(self, before: _Line, wait_s: float = 0.0) -> None:
-        """Have another host take new work; the one before ends with its routines, and then with what is abandoned."""
-        await anyio.sleep(wait_s)
-        line = await self._start_beside(None)
-        if line.fault is not None:
-            self._log.tell("host.failed", error=line.fault, next_in_s=AGAIN_S)
-            await anyio.sleep(AGAIN_S)
-            before.is_crowded = before.is_unfit = False
 
     def _start_alone(self, key: Key) -> bool:
         """Start a host for one suspect, so that its next death has one culprit; return whether there can be one."""
@@ -194,12 +164,12 @@ class Hosts:
 
     async def _have_alone(self, key: Key) -> None:
         async with self._alone:
-            line = _Line(self._source, key)
+            line = Line(self._source, key)
             line.settled.set()
             await self._have_next(line)
             self._roster.give_up(key)
 
-    async def _have_next(self, line: _Line) -> None:
+    async def _have_next(self, line: Line) -> None:
         try:
             await self._have(line)
         except Exception as error:  # the top of a loop: a reload that fails must not end the hosts that run
@@ -209,7 +179,7 @@ class Hosts:
         finally:
             line.settled.set()
 
-    async def _have(self, line: _Line) -> None:
+    async def _have(self, line: Line) -> None:
         """Have a host of this line until it is retired."""
         self.lines.append(line)
         try:
@@ -224,7 +194,7 @@ class Hosts:
         if line.is_retired and line.suspect is None:
             self._log.tell("host.retired", host=line.generation)
 
-    async def _live(self, line: _Line, generation: int) -> float:
+    async def _live(self, line: Line, generation: int) -> float:
         """Start a host and read it to its end; return how long to wait before the next one (A-23)."""
         started_at = anyio.current_time()
         self.promise(START_S)
@@ -239,8 +209,7 @@ class Hosts:
         except HostUnusable as unusable:
             if not line.settled.is_set():
                 raise Fault(Exit.CONFIG, unusable.sentence) from None
-            self._deaths += 1
-            wait_s = cadence.backoff_s(self._deaths, self._luck.random())
+            wait_s = self._replacing.unusable_s()
             self._log.tell("host.failed", error=unusable.sentence, next_in_s=round(wait_s, 1))
             return wait_s
         except Exception:  # a fault of ours: whoever is told of it must not find work that nobody does
@@ -251,15 +220,14 @@ class Hosts:
             self._roster.leave(generation)
             self.promise(math.inf)
 
-    def _welcome(self, line: _Line, host: Host) -> None:
+    def _welcome(self, line: Line, host: Host) -> None:
         self._check(line, host)
         self.promise(math.inf)
         for broken in host.broken:
             self._log.tell("folder.broken", file=broken.file, line=broken.line, error=broken.error)
         states = list(served_by(host.routines))
         self._log.tell("host.started", host=host.generation, pid=host.pid, python=host.python, states=states)
-        line.fault, line.abandoned, line.is_crowded, line.is_unfit = None, 0, False, False
-        line.host, line.welcomed_at = host, anyio.current_time()
+        line.welcome(host, anyio.current_time())
         self._watch(line, host)
         if line.suspect is None:
             self._open(line, host)
@@ -267,7 +235,7 @@ class Hosts:
             self._roster.start_alone(host, line.suspect)
         self._changed()
 
-    def _open(self, line: _Line, host: Host) -> None:
+    def _open(self, line: Line, host: Host) -> None:
         """Give this host what waits and all work from now on."""
         self._roster.paused = ()
         self._roster.welcome(host)
@@ -277,12 +245,16 @@ class Hosts:
         line.settled.set()
         self.ready.set()
 
-    def _watch(self, line: _Line, host: Host) -> None:
+    def _watch(self, line: Line, host: Host) -> None:
         """Warn when this host hangs, for as long as it is there (A-22)."""
 
         def changed() -> None:
             if not line.is_retired and line.host is host:
                 self._roster.paused = stalls.paused
+                if stalls.is_silent:
+                    self._roster.close(host.generation)
+                elif not line.is_unfit and not self._roster.is_ready:
+                    self._roster.welcome(host)
                 self._changed()
 
         stalls = line.stalls = Stalls(
@@ -291,11 +263,12 @@ class Hosts:
             running=lambda state: self._roster.running_in(host.generation, state),
             names=self._roster.names,
             changed=changed,
+            silent=lambda heard_at: self.hear(host.generation, self._replacing.judge(line, heard_at), line),
         )
         if self._tasks is not None:
             self._tasks.start_soon(stalls.watch, lambda: line.host is host)
 
-    def _check(self, line: _Line, host: Host) -> None:
+    def _check(self, line: Line, host: Host) -> None:
         """Refuse a folder that is not fit to start with; one that became so later is tried again (A-05)."""
         try:
             check(host, is_strict=self._is_strict and not line.settled.is_set())
@@ -306,17 +279,17 @@ class Hosts:
                 raise
             raise HostUnusable(fault.sentence) from None
 
-    def _retire(self, line: _Line) -> None:
+    def _retire(self, line: Line) -> None:
         """Give this line no more work, and end it once its routines have ended."""
         line.is_retired = True
         if line.host is None or not self._roster.has_work_in(line.host.generation):
             line.scope.cancel()
 
-    async def _read(self, line: _Line, host: Host) -> None:
+    async def _read(self, line: Line, host: Host) -> None:
         while not (line.is_retired and not self._roster.has_work_in(host.generation)):
             self.hear(host.generation, await host.receive(), line)
 
-    def hear(self, generation: int, messages: Sequence[ToAgent], line: _Line | None = None) -> None:
+    def hear(self, generation: int, messages: Sequence[ToAgent], line: Line | None = None) -> None:
         """Take messages of a host; kinds that this agent does not know yet are nothing."""
         roster = self._roster
         now = anyio.current_time()
@@ -336,42 +309,11 @@ class Hosts:
             elif line is not None:
                 self._hear_of_itself(message, line, now)
 
-    def _hear_of_itself(self, message: ToAgent, line: _Line, now: float) -> None:
+    def _hear_of_itself(self, message: ToAgent, line: Line, now: float) -> None:
         if isinstance(message, Unfit):
-            self._take_out(line, message.reason)
+            self._replacing.take_out(line, message)
         elif isinstance(message, Pulse):
-            self._count_abandoned(line, message)
-            if line.stalls is not None:
-                line.stalls.take(message, now)
-
-    def _count_abandoned(self, line: _Line, pulse: Pulse) -> None:
-        before, line.pulse, line.abandoned = line.abandoned, pulse, pulse.abandoned
-        if before != line.abandoned:
-            self._changed()
-        is_replaceable = not line.is_retired and not line.is_crowded and line.source.can_add
-        if line.abandoned >= ABANDONED_MAX and is_replaceable and self._tasks is not None:
-            line.is_crowded = True
-            self._log.tell("host.crowded", host=self.generation, abandoned=line.abandoned)
-            self._tasks.start_soon(self._replace, line)
-
-    def _take_out(self, line: _Line, reason: str) -> None:
-        """Give a host no more work that has not what routines need; what runs in it may still end well (A-23)."""
-        host = line.host
-        if host is None or line.is_unfit or line.is_retired or not line.source.can_add or self._tasks is None:
-            return
-        line.is_unfit = line.is_crowded = True
-        self._roster.close(host.generation)
-        wait_s = self._next_host_s(anyio.current_time() - line.welcomed_at)
-        running = len(self._roster.running_in(host.generation))
-        self._log.tell(
-            "host.unfit", host=host.generation, reason=reason, running=running, next_in_s=round(wait_s, 1)
-        )
-        self._tasks.start_soon(self._replace, line, wait_s)
-
-    def _next_host_s(self, lived_s: float) -> float:
-        """Count a host that is lost, and return how long to wait before the next one starts."""
-        self._deaths = 1 if lived_s >= STEADY_S else self._deaths + 1
-        return cadence.next_host_s(self._deaths, lived_s, self._luck.random())
+            self._replacing.take_pulse(line, message, now)
 
     def _log_line(self, generation: int, line: Logged) -> None:
         keys: Mapping[str, object] = {"host": generation, "text": line.text}
@@ -383,14 +325,15 @@ class Hosts:
             keys = {**self._roster.names(key), "text": line.text}
         self._log.tell_at(line.level, event, keys)
 
-    def _bury(self, generation: int, reason: str, line: _Line, lived_s: float) -> float:
+    def _bury(self, generation: int, reason: str, line: Line, lived_s: float) -> float:
         """Settle what the host had; return how long to wait before the next one starts (A-23)."""
+        reason = line.end or reason
         running = self._roster.bury(generation, reason, others=line.abandoned)
         self._changed()
         if line.is_retired:
             self._log.tell("host.ended", host=generation, reason=reason, running=running)
             return 0.0
-        wait_s = self._next_host_s(lived_s)
+        wait_s = self._replacing.next_host_s(lived_s)
         self._log.tell(
             "host.ended", host=generation, reason=reason, running=running, next_in_s=round(wait_s, 1)
         )

@@ -65,6 +65,11 @@ EVENTS: Final[Mapping[str, Row]] = {
         ("host", "abandoned"),
         "so many abandoned routines are in it that another host takes its place",
     ),
+    "host.hung": Row(
+        "warning",
+        ("host", "what", "hung_s", "running", "next_in_s"),
+        "a host, or its loop, has not answered for so long that another one takes new work; what runs in it goes on",
+    ),
     "host.blocked": Row(
         "warning",
         ("host", "what", "place", "blocked_s", "tasks", *ATTEMPT),

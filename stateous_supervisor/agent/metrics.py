@@ -44,8 +44,11 @@ METRICS: Final[Mapping[str, Metric]] = {
     "outbox_set_aside": Metric("gauge", (), "Records and files that cannot be read or sent, and are kept."),
     "host_deaths_total": Metric("counter", (), "Routine hosts that died and were replaced."),
     "hosts": Metric(
-        "gauge", (), "Routine hosts that live; more than one while a reload lasts or a suspect runs."
+        "gauge",
+        (),
+        "Routine hosts that live; more than one while a reload lasts, a suspect runs, or one hangs.",
     ),
+    "hosts_silent": Metric("gauge", (), "Routine hosts that do not answer: a routine holds the interpreter."),
     "loop_lag_seconds": Metric("gauge", (), "How late the event loop of the routines is, at worst."),
     "replays_diverged_total": Metric(
         "counter", (), "Attempts that did not come by steps that had been passed."
@@ -108,6 +111,7 @@ def _numbers(seen: Snapshot, counted: Tally) -> Mapping[str, float | None]:
         "replays_diverged_total": events["replay.diverged"],
         "host_deaths_total": events["host.ended"],
         "hosts": len(seen.hosts),
+        "hosts_silent": len(seen.silent),
         "loop_lag_seconds": max((host.loop_lag_s for host in seen.hosts), default=0.0),
         "broken_files": len(seen.broken),
         "reloads_refused_total": events["reload.refused"],

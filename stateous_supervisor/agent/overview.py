@@ -33,7 +33,10 @@ class RunningTask(msgspec.Struct, kw_only=True):
 
 
 class HostFacts(msgspec.Struct, kw_only=True):
-    """One routine host. A retired one gets no more work and ends with its last routine, as one for a suspect does."""
+    """One routine host. A retired one gets no more work and ends with its last routine, as one for a suspect does.
+
+    `silent_s` is for how long it has not answered: a routine holds its interpreter.
+    """
 
     generation: int
     pid: int
@@ -43,6 +46,7 @@ class HostFacts(msgspec.Struct, kw_only=True):
     running: int
     abandoned: int = 0
     loop_lag_s: float = 0.0
+    silent_s: float = 0.0
     is_retired: bool = False
     is_for_suspect: bool = False
 
@@ -100,6 +104,11 @@ class Snapshot(msgspec.Struct, kw_only=True):
         return sum(host.abandoned for host in self.hosts)
 
     @property
+    def silent(self) -> list[HostFacts]:
+        """The hosts that do not answer."""
+        return [host for host in self.hosts if host.silent_s]
+
+    @property
     def lacks_host(self) -> bool:
         """Whether the last host died and there is no other one yet."""
         return not self.hosts and self.last_death is not None and self.phase == "serving"
@@ -137,6 +146,9 @@ def headline(seen: Snapshot) -> str:
     parts += _standing(seen)
     if seen.lacks_host:
         parts.append(f"no routine host, the last one ended: {seen.last_death}")
+    if seen.silent:
+        longest_s = max(host.silent_s for host in seen.silent)
+        parts.append(f"{len(seen.silent)} of {len(seen.hosts)} hosts silent for {span(longest_s)}")
     if not seen.outbox_is_writable:
         parts.append("the disk refuses, no claims")
     if seen.beat_age_s is not None and seen.tasks:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
+from msgspec import Raw
+
+from stateous_supervisor.agent.assignment import Assignment
 from stateous_supervisor.link import frames
 
 
@@ -22,6 +25,7 @@ class Receiver(Protocol):
 
 # The versions of what is served: by state, or by ``@`` and the name of a routine without a graph.
 Served = Mapping[str, Sequence[int]]
+UNCONFINED: Final = frames.Confinement()
 
 
 def served_by(routines: Iterable[frames.RoutineFacts]) -> Served:
@@ -35,6 +39,16 @@ def served_by(routines: Iterable[frames.RoutineFacts]) -> Served:
 def is_served(served: Served, work: str, version: int) -> bool:
     """Say whether there is a routine of that version; 0 where any will do."""
     return work in served and version in (0, *served[work])
+
+
+def run_of(sent: Assignment, grant: Raw, confinement: frames.Confinement | None, now: float) -> frames.Run:
+    """Return what tells a host to run the routine of an assignment, `now` being when it is told."""
+    return frames.Run(
+        grant=grant,
+        lease_s=max(0.0, sent.trusted_until - now),
+        timeout_s=sent.timeout_s,
+        confinement=confinement or UNCONFINED,
+    )
 
 
 class Receivers:

@@ -44,7 +44,14 @@ from stateous_supervisor.agent.journal import Journal
 from stateous_supervisor.agent.keeping import Keeping
 from stateous_supervisor.agent.logs import Log
 from stateous_supervisor.agent.outbox import Envelope, GrantRow
-from stateous_supervisor.agent.receivers import Receiver, Receivers, Served, is_served, served_by
+from stateous_supervisor.agent.receivers import (
+    Receiver,
+    Receivers,
+    Served,
+    is_served,
+    run_of,
+    served_by,
+)
 from stateous_supervisor.agent.slots import Slots
 from stateous_supervisor.agent.telling import finished, names_of, origin_of
 from stateous_supervisor.link import frames
@@ -53,7 +60,6 @@ KEPT: Final = Kept()
 DELIVERED: Final = Delivered()
 RUNNING: Final = frozenset({Phase.STARTING, Phase.RUNNING})
 IN_HOST: Final = RUNNING | LET_GO
-UNCONFINED: Final = frames.Confinement()
 
 Key = tuple[int, int]
 
@@ -238,15 +244,10 @@ class Roster:
         now = anyio.current_time()
         runs: list[frames.Frame] = []
         for current in assignments:
-            self.assignments[current.key] = msgspec.structs.replace(current, host=host.generation)
-            runs.append(
-                frames.Run(
-                    grant=self._raws.pop(current.key),
-                    lease_s=max(0.0, current.trusted_until - now),
-                    timeout_s=self.timeouts.get(current.state),
-                    confinement=self.confinements.get(current.state, UNCONFINED),
-                )
-            )
+            timeout_s = self.timeouts.get(current.state)
+            sent = msgspec.structs.replace(current, host=host.generation, sent_at=now, timeout_s=timeout_s)
+            self.assignments[current.key] = sent
+            runs.append(run_of(sent, self._raws.pop(current.key), self.confinements.get(current.state), now))
         host.send(runs)
 
     def give_back(self, key: Key, reason: str) -> None:

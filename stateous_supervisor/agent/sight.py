@@ -143,6 +143,7 @@ def _hosts(parts: Sights, now: float) -> list[HostFacts]:
             running=running.count(line.host.generation),
             abandoned=line.abandoned,
             loop_lag_s=round(line.pulse.loop_lag_s, 3),
+            silent_s=0.0 if line.stalls is None else round(line.stalls.silent_s(now), 1),
             is_retired=line.is_retired,
             is_for_suspect=line.suspect is not None,
         )

@@ -19,6 +19,7 @@ from stateous_supervisor.link.frames import Pulse, RoutineFacts
 LATE_S: Final = 0.9  # the host itself shows where a loop hangs that is later than this
 SILENT_S: Final = 1.6  # three pulses
 LOOK_S: Final = 0.2
+STOOD_S: Final = 1.0  # an agent that looks so much too late stood still itself, perhaps with its host
 UNHEARD_LOOK_S: Final = 60.0  # how soon the watch over a host that never pulsed notices that it is gone
 AGAIN_S: Final = 2.0
 AGAIN_MAX_S: Final = 300.0
@@ -44,7 +45,8 @@ class Stalls:
         host: it; one without a pulse is watched from the first one on that it gives all the same.
         running: gives task and attempt of what runs in the host in one state.
         names: gives the keys that stand on the lines of an attempt.
-        changed: called when `paused` did.
+        changed: called when `paused` or `is_silent` did.
+        silent: called with when it was last heard, again and again while it says nothing.
     """
 
     def __init__(
@@ -55,19 +57,26 @@ class Stalls:
         running: Callable[[str], Sequence[Key]],
         names: Callable[[Key], dict[str, object]],
         changed: Callable[[], None],
+        silent: Callable[[float], None],
     ) -> None:
         self.paused: Collection[str] = ()
+        self.is_silent = False
         self._host = host
         self._log = log
         self._running = running
         self._names = names
         self._changed = changed
+        self._silent = silent
         self._heard_at: float | None = None
         self._pulsed = Wake()
         self._since: float | None = None
         self._is_told = False
         self._next_at = 0.0
         self._wait_s = AGAIN_S
+
+    def silent_s(self, now: float) -> float:
+        """Return for how long the host has said nothing; 0 while it says something."""
+        return now - self._heard_at if self.is_silent and self._heard_at is not None else 0.0
 
     def take(self, pulse: Pulse, now: float) -> None:
         """Take a pulse: the host lives, and says itself whether and where its loop hangs."""
@@ -96,11 +105,13 @@ class Stalls:
             heard_at = self._heard_at
             if heard_at is None or now - heard_at < SILENT_S:
                 continue
-            if self._is_due(now, heard_at, [r.state for r in self._host.routines]):
+            if self._is_due(now, heard_at, [r.state for r in self._host.routines], is_silent=True):
                 hang = await self._host.hang()
                 if self._heard_at == heard_at and is_there():
                     self._warn(now, "host", hang and hang.place, self._owners(hang.frames if hang else ()))
-        self.paused = ()
+            if self._heard_at == heard_at and is_there():
+                self._silent(heard_at)
+        self.paused, self.is_silent = (), False
 
     async def _until_late(self) -> None:
         """Sleep until its silence would be one: an idle agent wakes for nothing else."""
@@ -108,14 +119,18 @@ class Stalls:
         if self._heard_at is None:
             await self._pulsed.wait(now + UNHEARD_LOOK_S)
         else:
-            await anyio.sleep_until(max(now + LOOK_S, self._heard_at + SILENT_S))
+            look_at = max(now + LOOK_S, self._heard_at + SILENT_S)
+            await anyio.sleep_until(look_at)
+            stood_s = anyio.current_time() - look_at
+            if stood_s > STOOD_S:  # what it said meanwhile, if it could, is not read yet
+                self._heard_at += stood_s
 
-    def _is_due(self, now: float, since: float, states: Collection[str]) -> bool:
+    def _is_due(self, now: float, since: float, states: Collection[str], *, is_silent: bool = False) -> bool:
         """Note that it hangs, and return whether it is time to say so."""
         if self._since is None:
             self._since, self._next_at, self._wait_s = since, now, AGAIN_S
-        if set(states) != set(self.paused):
-            self.paused = states
+        if (set(states), is_silent) != (set(self.paused), self.is_silent):
+            self.paused, self.is_silent = states, is_silent
             self._changed()
         if now < self._next_at:
             return False
@@ -137,7 +152,7 @@ class Stalls:
         if self._is_told:
             self._is_told = False
             self._log.tell("host.unblocked", host=self._host.generation, blocked_s=blocked_s)
-        self.paused = ()
+        self.paused, self.is_silent = (), False
         self._changed()
 
     def _owners(self, frames: Iterable[Line]) -> Sequence[Key]:

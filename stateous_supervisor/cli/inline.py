@@ -39,6 +39,9 @@ class _Inline:
     def is_stalled(self) -> bool:
         return self._link.is_stalled
 
+    def kill(self) -> None:
+        """Nothing: it would end the agent."""
+
     async def hang(self) -> None:
         """Nothing: what hangs this host hangs the agent too, and so nobody asks."""
 

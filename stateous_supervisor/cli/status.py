@@ -77,6 +77,7 @@ def _contract(seen: Snapshot) -> str:
 def _host(host: HostFacts) -> str:
     what = "ends with its last routine" if host.is_retired else "takes work"
     what = "for one suspect alone" if host.is_for_suspect else what
+    what += f", silent for {span(host.silent_s)}" if host.silent_s else ""
     return (
         f"process {host.pid}, Python {host.python}, up {span(host.age_s)}, {what}, "
         f"{host.running} running, {host.abandoned} abandoned"

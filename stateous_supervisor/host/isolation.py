@@ -181,6 +181,7 @@ class Isolation:
             attempt=attempt.attempt,
             memory_bytes=frame.confinement.memory_bytes,
             grace_s=frame.confinement.grace_s,
+            timeout_s=attempt.timeout_s or None,
         )
         try:
             with cell.opened(self._selector) as ends:

@@ -1,8 +1,8 @@
 """The process above one isolated routine: it starts it, waits for it, and ends it with everything that it started.
 
 Forked by the nursery, one for each routine, so that whatever the routine forks or moves to another session stays
-below exactly one keeper, which adopts orphans and reaps them. It runs no user code. When the host is gone, it ends
-the routine by itself.
+below exactly one keeper, which adopts orphans and reaps them. It runs no user code. When the host is gone, or does
+not keep the routine's timeout, it ends the routine by itself.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from stateous_supervisor.link.stream import LinkBroken, Unpacker, pack
 
 # Where the host is gone, nobody waits for the routine's clean-up; the agent waits two seconds for the host.
 ORPHAN_GRACE_S: Final = 1.0
+OVERDUE_S: Final = 2.0  # how much later than its host the keeper ends a routine whose time is up
 KILL_AGAIN_S: Final = 0.05
 KILL_S: Final = 5.0
 OOM_SCORE: Final = 500
@@ -77,6 +78,7 @@ class _Keeper:
         self._has_children = True
         self._is_told = False
         self._is_asked = False
+        self._overdue_at = None if order.timeout_s is None else monotonic() + order.timeout_s + OVERDUE_S
         self._kill_at: float | None = None
         self._give_up_at: float | None = None
 
@@ -87,7 +89,8 @@ class _Keeper:
         if self._host is not None:
             poll.register(self._host, select.POLLIN)
         while self._has_children or not self._is_empty():
-            wait_s = None if self._kill_at is None else max(0.0, self._kill_at - monotonic())
+            due_at = self._overdue_at if self._kill_at is None else self._kill_at
+            wait_s = None if due_at is None else max(0.0, due_at - monotonic())
             ready = dict(poll.poll(None if wait_s is None else wait_s * 1_000 + 1))
             if self._signals in ready:
                 with contextlib.suppress(BlockingIOError):
@@ -131,6 +134,8 @@ class _Keeper:
             self._kill_at = min(self._kill_at, kill_at)
 
     def _look(self, now: float) -> None:
+        if self._overdue_at is not None and self._kill_at is None and now >= self._overdue_at:
+            self._end(self._grace_s)
         if self._code is not None and (self._has_children or not self._is_empty()) and self._kill_at is None:
             # The routine returned or died and left something running: what it started ends with it.
             self._end(self._grace_s)

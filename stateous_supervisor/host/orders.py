@@ -26,12 +26,16 @@ class Ready(Frame, tag="ready"):
 
 
 class Hatch(Frame, tag="hatch"):
-    """Host to nursery: make a process for one attempt; its grant comes over its own link."""
+    """Host to nursery: make a process for one attempt; its grant comes over its own link.
+
+    The host ends it after `timeout_s`; where it does not, because it hangs, the keeper does.
+    """
 
     task: int
     attempt: int
     memory_bytes: int | None = None
     grace_s: float = 5.0
+    timeout_s: float | None = None
 
 
 class End(Frame, tag="end"):

@@ -32,6 +32,7 @@ from stateous_supervisor.link.frames import (
     PauseTask,
     Run,
     ToHost,
+    timed_out,
 )
 from stateous_supervisor.sdk.context import BaseContext
 from stateous_supervisor.sdk.driving import drive, drive_async, line
@@ -249,8 +250,7 @@ class Runner:
     def _on_due(self, attempt: Attempt) -> None:
         self._timed.discard(attempt)
         if attempt.stop is None:
-            text = f"the routine ran longer than its timeout of {attempt.timeout_s:g} s"
-            self._stop(attempt, Stop("timeout", error=text))
+            self._stop(attempt, Stop("timeout", error=timed_out(attempt.timeout_s)))
         elif attempt.stop.cancels < CANCELS_MAX:
             self._cancel_again(attempt)
         else:

@@ -30,6 +30,11 @@ def work_of(grant: Grant) -> str:
     return grant.state if grant.routine is None else f"@{grant.routine}"
 
 
+def timed_out(timeout_s: float) -> str:
+    """Return why an attempt failed that ran for longer than `timeout_s`, whoever finds it out."""
+    return f"the routine ran longer than its timeout of {timeout_s:g} s"
+
+
 class Hello(Frame, tag="hello"):
     """First, both ways. `python` and `pid` are the sender's."""
 

@@ -106,6 +106,9 @@ class ModelHost:
             elif isinstance(message, frames.Cancel) and (message.task, message.attempt) in self._scopes:
                 self._tasks.start_soon(self._cancel, (message.task, message.attempt))
 
+    def kill(self) -> None:
+        self.die("killed by SIGKILL")
+
     async def hang(self) -> Any:
         return None
 

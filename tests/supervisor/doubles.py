@@ -104,6 +104,9 @@ class ScriptedHost:
                 if scope is not None:
                     scope.cancel()
 
+    def kill(self) -> None:
+        self.die("killed by SIGKILL")
+
     async def hang(self) -> Any:
         return self.hanging
 

@@ -57,6 +57,7 @@ class Watch:
             running=lambda state: [(5, 1), (6, 1)] if state == "coding" else [(8, 2)],
             names=lambda key: {"task": key[0], "attempt": key[1]},
             changed=lambda: self.changes.append(sorted(self.stalls.paused)),
+            silent=lambda _: None,
         )
 
     @property

@@ -23,7 +23,8 @@ from supervisor.doubles import (
 )
 
 from stateous_supervisor.agent.host import HostUnusable
-from stateous_supervisor.agent.hosts import ABANDONED_MAX, ALONE_MAX
+from stateous_supervisor.agent.hosts import ALONE_MAX
+from stateous_supervisor.agent.replacing import ABANDONED_MAX
 from stateous_supervisor.link.frames import BrokenFile, Pulse, Run
 
 

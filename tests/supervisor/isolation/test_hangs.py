@@ -63,7 +63,12 @@ def test_the_line_that_holds_the_interpreter_is_named_within_two_seconds(tmp_pat
         log = Log(lambda _: None)
         log.tell = lambda event, /, **keys: told.append((event, keys))  # type: ignore[method-assign]
         stalls = Stalls(
-            host, log, running=lambda _: [(1, 1)], names=lambda key: {"task": key[0]}, changed=lambda: None
+            host,
+            log,
+            running=lambda _: [(1, 1)],
+            names=lambda key: {"task": key[0]},
+            changed=lambda: None,
+            silent=lambda _: None,
         )
         began = anyio.Event()
 

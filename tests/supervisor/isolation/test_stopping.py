@@ -150,6 +150,18 @@ def test_a_timeout_stops_the_routine_and_then_fails_the_attempt(box: Box, task: 
     assert not is_alive(pid)
 
 
+def test_a_timeout_is_kept_by_the_keeper_of_a_routine_whose_host_stands_still(box: Box, task: int) -> None:
+    """A-20: two seconds later than its host would have, and in no case after the agent fails the attempt."""
+    box.run(task, "ctx.note(str(os.getpid()))\ntime.sleep(600)", timeout_s=1.0)
+    pid = int(box.host.wait(Noted, lambda frame: frame.task == task).text)
+    os.kill(box.host.process.pid, signal.SIGSTOP)
+    try:
+        until(lambda: not is_alive(pid), AT_ONCE_S, "the end of the routine")
+    finally:
+        os.kill(box.host.process.pid, signal.SIGCONT)
+    assert box.host.outcome(task).outcome == "failed"
+
+
 def test_what_a_routine_leaves_running_ends_after_it(box: Box, task: int, pids: Path) -> None:
     """A-48: its outcome waits for none of it."""
     escaped = str(pids.with_suffix(".escaped"))
