@@ -270,12 +270,14 @@ def test_an_id_of_a_process_that_died_is_given_up_under_the_name_of_that_process
     simulate(main)
 
 
-def test_an_id_that_a_full_disk_did_not_take_is_not_sent_at_a_stop_a_11() -> None:
+def test_an_id_that_a_full_disk_did_not_take_is_not_sent_at_a_stop_a_11(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def main(world: World) -> None:
         def refuse(_: Batch) -> None:
             raise WriteFailed("no space left on device")
 
-        world.outbox.commit = refuse  # type: ignore[method-assign]
+        monkeypatch.setattr(world.outbox, "commit", refuse)
         world.start_tokens(1)
 
         async with world.agent({"plain": stay}) as agent:

@@ -93,7 +93,7 @@ def test_a_state_is_held_no_more_often_than_its_own_limit_a_12(features: tuple[s
     simulate(main, features=features)
 
 
-def test_a_slot_is_asked_for_once_while_an_id_is_being_written_a_12() -> None:
+def test_a_slot_is_asked_for_once_while_an_id_is_being_written_a_12(monkeypatch: pytest.MonkeyPatch) -> None:
     async def draft(_: Any) -> dict[str, Any]:
         await anyio.sleep(1.0)
         return {"outcome": "event", "event": "drafted", "payload": Raw(b'{"pages":1}')}
@@ -101,13 +101,14 @@ def test_a_slot_is_asked_for_once_while_an_id_is_being_written_a_12() -> None:
     async def main(world: World) -> None:
         routines = {"draft": draft, "review": stay, "plain": stay, "fragile": stay}
         async with world.agent(routines, tasks=3) as agent:
-            commit = agent.supervisor._journal._commit
+            journal = agent.supervisor._journal
+            commit = journal._commit
 
             async def slowly(batch: Any) -> None:
                 await anyio.sleep(0.05)
                 await commit(batch)
 
-            agent.supervisor._journal._commit = slowly
+            monkeypatch.setattr(journal, "_commit", slowly)
             await anyio.sleep(1.0)
             world.start_tokens(1, path="fragile", prefix="talker")
             world.start_tokens(1, path="main")

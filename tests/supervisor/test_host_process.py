@@ -174,8 +174,8 @@ def test_output_without_end_neither_blocks_nor_grows_a_21(tmp_path: Path) -> Non
 def test_what_systemd_gave_the_service_is_not_handed_down_a_26(tmp_path: Path) -> None:
     """Neither in `os.environ` nor in what the kernel shows of a process's first environment."""
     start = "import os\nfound = open('/proc/self/environ').read() + str(os.environ)\nos.write(1, f'{found.count(\"=secret\")} {found.count(\"secret\")}\\n'.encode())\n"
-    ours = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "CREDENTIALS_DIRECTORY")
-    ours += ("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "STATEOUS_TOKEN", "STATEOUS_TOKEN_FILE")
+    ours = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "CREDENTIALS_DIRECTORY"]
+    ours += ["LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "STATEOUS_TOKEN", "STATEOUS_TOKEN_FILE"]
     environment = os.environ | dict.fromkeys((*ours, "MINE"), "secret")
 
     async def main(_: ProcessHost, printed: list[str]) -> None:
@@ -291,7 +291,7 @@ def test_a_host_that_reads_nothing_is_stalled_and_the_agent_never_waits(tmp_path
         await until(lambda: psutil.Process(host.pid).status() == psutil.STATUS_STOPPED)
         big = Raw(GRANT.replace(b'"task":1', b'"task":2')[:-1] + b',"x":"' + b"x" * 1_000_000 + b'"}')
         began = anyio.current_time()
-        for _ in range(12):
+        for _round in range(12):
             host.send([Run(grant=big, lease_s=60.0)])
 
         assert host.is_stalled

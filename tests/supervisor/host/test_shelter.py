@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -38,7 +39,7 @@ HURTS = [
 
 
 @pytest.fixture
-def fresh(tmp_path: Path):
+def fresh(tmp_path: Path) -> Iterator[Child]:
     with child(write_folder(tmp_path, {"bodies.py": BODIES})) as started:
         yield started
 
