@@ -248,10 +248,12 @@ def test_sighup_reloads_and_the_manager_hears_both_ends_in_order_a_45(managed: M
 def test_limits_change_at_once_and_what_needs_a_restart_is_named_a_45(managed: Managed) -> None:
     with managed.agent():
         with (managed.folder / "stateous.yaml").open("a") as file:
-            file.write("tasks: 9\nname: other\n")
+            file.write("tasks: 9\nname: other\nlog.level: error\n")
         reloaded = managed.ask("reload", "--json")
 
         assert managed.status()["slots"] == 9
+        assert managed.events("supervisor.started")
+        assert not managed.events("folder.reloaded")  # it is of the level info
 
     assert '"needs_restart":["name"]' in reloaded.stdout
 
