@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
+import trio
 from msgspec.structs import replace
 from supervisor.doubles import (
     DONE,
@@ -22,6 +23,7 @@ from supervisor.doubles import (
     text_of,
     until,
 )
+from trio.testing import MockClock
 
 from stateous_supervisor.agent import cadence
 from stateous_supervisor.agent.assignment import Assignment, Identity
@@ -241,6 +243,28 @@ def test_a_host_that_speaks_again_in_time_gets_what_waited_for_it_a_22() -> None
             pulsing.silent.clear()
             await until(lambda: completed(world) == 2)
             assert len(pulsing.hosts.all) == 1
+
+    in_world(main, "plain")
+
+
+def test_time_in_which_the_agent_stood_still_itself_is_no_silence_of_its_host_a_33() -> None:
+    """A stopped box, or `--inline`: the host may have stood still as well, or what it said is not read yet."""
+
+    async def main(world: World, pulsing: Pulsing) -> None:
+        world.start_tokens(1)
+
+        async with world.agent(pulsing.hosts) as agent:
+            host = await pulsing.begun(world, 1)
+            pulsing.silent.add(host.generation)
+            await anyio.sleep(1.0)
+            clock = trio.lowlevel.current_clock()
+            assert isinstance(clock, MockClock)
+            clock.jump(HUNG_S + 10.0)
+            await until(lambda: agent.supervisor.look().silent)
+            assert agent.supervisor.look().hosts[0].silent_s < 5.0
+            pulsing.silent.clear()
+            await anyio.sleep(5.0)
+            assert not world.lines.of("host.hung")
 
     in_world(main, "plain")
 
