@@ -26,7 +26,7 @@ from stateous_supervisor.agent.logs import Log
 from stateous_supervisor.agent.outbox import ClaimRow
 from stateous_supervisor.agent.progress import Promise, nothing
 from stateous_supervisor.agent.roster import Roster
-from stateous_supervisor.agent.slots import NO_ROOM, Room
+from stateous_supervisor.agent.slots import NO_ROOM, Room, beyond
 from stateous_supervisor.agent.withdrawals import Withdrawals
 
 SETTLE_S: Final = 0.02  # a claim that is not answered by then is taken to wait
@@ -264,11 +264,11 @@ class Claims:
         return request
 
     async def _start(
-        self, answers: list[Granted | BadGrant], identity: Identity, sent_at: float, most: int | None = None
+        self, answers: list[Granted | BadGrant], identity: Identity, sent_at: float, room: Room | None = None
     ) -> None:
         """Journal what was granted, then hand it to the host; while stopping it is given back instead.
 
-        So is what the disk does not take (A-41), and what is beyond `most`: an id of an earlier process brings all
+        So is what the disk does not take (A-41), and what is beyond `room`: an id of an earlier process brings all
         that was asked for then (A-12). Where nothing can be given back, it waits for the disk.
         """
         with anyio.CancelScope(shield=True):
@@ -277,8 +277,8 @@ class Claims:
             is_kept = await self._journal.is_kept()
             if not is_kept and not can_release:
                 await self._journal.flush()
-            most = 0 if self._is_stopping or not is_kept else most
-            for assignment in accepted[most:] if can_release and most is not None else ():
+            room = NO_ROOM if self._is_stopping or not is_kept else room
+            for assignment in beyond(room, accepted) if can_release and room is not None else ():
                 self._roster.give_back(assignment.key, "not_started")
             self._roster.start(accepted)
 
@@ -379,7 +379,7 @@ class Claims:
                 answers = []
             self._contact.reached()
             self._journal.batch.claims_over.append(row.request)
-            await self._start(answers, row.identity, sent_at, most=room.total)
+            await self._start(answers, row.identity, sent_at, room)
             return
 
     async def _withdraw(self) -> None:

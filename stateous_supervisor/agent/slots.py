@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 
 class Room(NamedTuple):
@@ -14,6 +15,28 @@ class Room(NamedTuple):
 
 
 NO_ROOM = Room(0, {})
+
+
+class Slotted(Protocol):
+    """A task that takes a slot of its state."""
+
+    @property
+    def state(self) -> str: ...
+
+
+T = TypeVar("T", bound=Slotted)
+
+
+def beyond(room: Room, granted: Iterable[T]) -> list[T]:
+    """Return which of the tasks that were granted the room does not hold."""
+    taken: Counter[str] = Counter()
+    surplus = []
+    for task in granted:
+        if taken.total() < room.total and taken[task.state] < room.by_state.get(task.state, 0):
+            taken[task.state] += 1
+        else:
+            surplus.append(task)
+    return surplus
 
 
 class Slots:

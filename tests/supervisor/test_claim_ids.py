@@ -114,14 +114,19 @@ def test_a_claim_of_a_process_that_died_is_repeated_under_its_own_name_a_11(
     simulate(main, features=features)
 
 
-def test_what_a_claim_of_a_process_that_died_brings_beyond_the_slots_is_given_back_a_12() -> None:
+@pytest.mark.parametrize(("tasks", "limits"), [(2, {}), (4, {"plain": 2})])
+def test_what_a_claim_of_a_process_that_died_brings_beyond_the_slots_is_given_back_a_12(
+    tasks: int, limits: dict[str, int]
+) -> None:
+    """Beyond all slots, and beyond those of its state."""
+
     async def main(world: World) -> None:
         world.start_tokens(3)
         request = ClaimRequest(supervisor="box", instance="i0", states=["plain"], request="old", max=3)
         await ControlPlane(world.client()).claim(request)
         found = world.outbox.found
         world.outbox.found = found._replace(claims=[ClaimRow("old", Identity("box", "i0"))])
-        async with world.agent({"plain": stay}, tasks=2) as agent:
+        async with world.agent({"plain": stay}, tasks=tasks, tasks_by_state=limits) as agent:
             await anyio.sleep(5.0)
             runs = [frame for frame in agent.hosts.last.heard if isinstance(frame, frames.Run)]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from stateous_supervisor.agent.slots import NO_ROOM, Room, Slots
+from typing import NamedTuple
+
+from stateous_supervisor.agent.slots import NO_ROOM, Room, Slots, beyond
 
 
 def test_room_is_what_is_free_a_12() -> None:
@@ -62,3 +64,17 @@ def test_own_limits_name_only_states_below_the_total() -> None:
     slots = Slots(4, {"a": 2, "b": 9})
 
     assert slots.own_limits(slots.room(["a", "b", "c"], at_most=1000)) == {"a": 2}
+
+
+class Task(NamedTuple):
+    """A task that was granted."""
+
+    state: str
+    number: int
+
+
+def test_what_is_beyond_all_slots_or_those_of_a_state_is_told_a_12() -> None:
+    granted = [Task("a", 1), Task("b", 2), Task("b", 3), Task("c", 4), Task("a", 5), Task("a", 6)]
+
+    assert [task.number for task in beyond(Room(3, {"a": 3, "b": 1}), granted)] == [3, 4, 6]
+    assert beyond(NO_ROOM, granted) == granted
