@@ -10,7 +10,6 @@ import anyio
 import pytest
 from fakes import Fault
 from msgspec import Raw
-from stateous_contract.messages import ClaimRequest
 from supervisor.doubles import (
     BASELINE,
     BOTH,
@@ -19,15 +18,13 @@ from supervisor.doubles import (
     ScriptedHosts,
     World,
     completed,
-    held,
     kinds,
     simulate,
     until,
 )
 
 from stateous_supervisor.agent.assignment import Identity
-from stateous_supervisor.agent.control_plane import ControlPlane
-from stateous_supervisor.agent.outbox import Batch, Envelope
+from stateous_supervisor.agent.outbox import Envelope
 from stateous_supervisor.link.frames import Noted, Remembered
 
 DELIVERY = r"POST /tasks/(messages|\d+/report)"
@@ -376,60 +373,3 @@ def test_a_refused_note_is_told_and_the_outcome_still_arrives(features: tuple[st
             assert (refused["message"], refused["code"]) == ("note", "invalid_payload")
 
     simulate(main, features=features)
-
-
-def test_a_request_that_is_refused_whole_is_sent_in_smaller_ones_and_loses_nothing_a_40() -> None:
-    async def main(world: World) -> None:
-        world.start_tokens(4)
-        refused = b'{"code":"invalid_request","error":"one of these is not understood"}'
-        ends = anyio.Event()
-
-        async def together(_: Any) -> dict[str, str]:
-            await ends.wait()
-            world.fake.faults.append(Fault("POST /tasks/messages", times=1, status=400, body=refused))
-            del world.fake.faults[1:]
-            return DONE
-
-        async with world.agent({"plain": together}, tasks=4):
-            await until(lambda: held(world) == 4)
-            ends.set()
-            await until(lambda: completed(world) == 4)
-
-            sizes = [str(heard.body).count("report") for heard in world.heard("/tasks/messages")]
-            assert sizes[0] > sizes[1]
-            assert not world.lines.of("report.refused")
-            assert [task.attempt for task in world.fake.tasks.values()] == [1] * 4
-
-    simulate(main)
-
-
-def test_a_message_that_cannot_be_sent_does_not_hold_up_the_rest_a_40() -> None:
-    async def main(world: World) -> None:
-        world.start_tokens(1)
-        old = Identity("box", "old")
-        await ControlPlane(world.client()).claim(
-            ClaimRequest(supervisor="box", instance="old", states=["plain"], request="r", max=1)
-        )
-        (task,) = world.fake.tasks
-        done = b'{"task":%d,"attempt":1,"kind":"report","outcome":"event","event":"noted"}' % task
-        bad = b'{"task":99,"attempt":1,"kind":"note","text":7}'
-        left = [
-            Envelope(1, task, 1, "plain", "t0", old, "report", done),
-            Envelope(2, 99, 1, "plain", "gone", old, "note", bad),
-        ]
-        world.outbox.commit(Batch(messages=left))
-        world.outbox.found = world.outbox.found._replace(messages=left)
-        world.outbox.next_id = 3
-
-        async with world.agent({"plain": lambda _: DONE}) as agent:
-            await until(lambda: completed(world) == 1 and world.lines.of("outbox.set_aside"))
-            await anyio.sleep(1.0)
-
-            (told,) = world.lines.of("outbox.set_aside")
-            assert told["record"].startswith("note of task 99 attempt 1")
-            assert agent.supervisor.look().set_aside == [f"{told['record']}: {told['error']}"]
-            rows = world.outbox._database.execute("SELECT record, error, body FROM aside").fetchall()
-            assert rows == [(told["record"], told["error"], bad)]
-            assert world.outbox._database.execute("SELECT count(*) FROM messages").fetchone() == (0,)
-
-    simulate(main)
