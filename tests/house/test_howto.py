@@ -65,7 +65,9 @@ def test_agent_and_control_plane_have_each_the_user_of_their_unit() -> None:
     """On one box with both the second page works too, and routines do not run as the owner of the database."""
     unit = (ROOT / "deploy" / "stateous-control.service").read_text("utf-8")
 
-    assert users("run-the-agent.md") == [("/var/lib/stateous-supervisor", Service(program="p", folder="f").user)]
+    assert users("run-the-agent.md") == [
+        ("/var/lib/stateous-supervisor", Service(program="p", folder="f").user)
+    ]
     assert users("run-the-control-plane.md") == [("/var/lib/stateous-control", "stateous-control")]
     assert "\nUser=stateous-control\nStateDirectory=stateous-control\n" in unit
 
