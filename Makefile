@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check docs prove simulate bench
+.PHONY: help demo test check docs prove machine simulate bench
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -19,7 +19,7 @@ demo: $(READY) ## Run two tickets through a control plane and a supervisor, and 
 	@exec $(BIN)/stateous-supervisor demo
 
 test: check ## Check everything: style, types, walls, tests
-	$(BIN)/pytest -m "not prove" -n 3 --dist loadfile --no-loadscope-reorder --hypothesis-profile same --reruns 2 --reruns-delay 1
+	$(BIN)/pytest -m "not prove and not machine" -n 3 --dist loadfile --no-loadscope-reorder --hypothesis-profile same --reruns 2 --reruns-delay 1
 
 check: $(READY) ## Check what needs no running: style, types, walls
 	$(BIN)/ruff check .
@@ -33,6 +33,9 @@ docs: $(READY) ## Write anew the pages that are written from tables and tests
 
 prove: $(READY) ## Run the long counts
 	$(BIN)/pytest -m prove --timeout 3600
+
+machine: $(READY) ## Prove the services under a systemd of their own, in a virtual machine (as root, with debootstrap and qemu)
+	$(BIN)/pytest -m machine -p no:randomly tests/machine
 
 HOURS := 1000
 simulate: $(READY) ## Simulate HOURS=… of an agent's life among faults, or exactly the life of one SEED=…

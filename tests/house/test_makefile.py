@@ -72,4 +72,4 @@ def test_help_lists_every_target() -> None:
     )
 
     listed = {line.split()[1] for line in done.stdout.splitlines()}
-    assert listed == {"help", "demo", "test", "check", "docs", "prove", "simulate", "bench"}
+    assert listed == {"help", "demo", "test", "check", "docs", "prove", "machine", "simulate", "bench"}
