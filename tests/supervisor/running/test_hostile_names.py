@@ -72,8 +72,9 @@ def test_names_that_would_be_paths_lead_to_no_file_and_their_tasks_run_bh_054(
         before = files(tmp_path)
         with managed.agent("--name", "../../x", "--tasks", "4"):
             wait_for(lambda: managed.completed == len(NAMES))
-            tasks = sorted(task.id for task in fake.tasks.values())
+            kept = {f"above/box/state/output/{task.id}-1.log" for task in fake.tasks.values()}
             assert managed.status()["supervisor"] == "../../x"
+            wait_for(lambda: kept <= files(tmp_path))  # what is printed is written a moment later
         managed.manager.door.close()
 
     made = files(tmp_path) - before
@@ -81,7 +82,7 @@ def test_names_that_would_be_paths_lead_to_no_file_and_their_tasks_run_bh_054(
         r"above/box/(log|state(/(lock|outbox\.db(-wal|-shm)?|agent\.sock|output(/\d+-\d+\.log)?))?)"
     )
     assert all(ours.fullmatch(name) for name in made), made
-    assert {f"above/box/state/output/{task}-1.log" for task in tasks} <= made
+    assert kept <= made
     printed = [json.loads(line)["text"] for task in tasks for line in lines(managed.state, task)]
     assert printed == [f"printed by {name}".replace("\0", "\\x00") for name in NAMES]
     assert all(place.read_text() == CANARY for place in (tmp_path / "x", tmp_path / "above" / "x", box / "x"))
