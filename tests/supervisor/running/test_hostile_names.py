@@ -72,7 +72,8 @@ def test_names_that_would_be_paths_lead_to_no_file_and_their_tasks_run_bh_054(
         before = files(tmp_path)
         with managed.agent("--name", "../../x", "--tasks", "4"):
             wait_for(lambda: managed.completed == len(NAMES))
-            kept = {f"above/box/state/output/{task.id}-1.log" for task in fake.tasks.values()}
+            tasks = sorted(task.id for task in fake.tasks.values())
+            kept = {f"above/box/state/output/{task}-1.log" for task in tasks}
             assert managed.status()["supervisor"] == "../../x"
             wait_for(lambda: kept <= files(tmp_path))  # what is printed is written a moment later
         managed.manager.door.close()
