@@ -44,8 +44,18 @@ DUMP_S: Final = 0.15
 TAIL_LINES: Final = 20
 LINE_BYTES_MAX: Final = 8_192
 TOO_OLD: Final = "Unknown option: -P"  # what a Python before 3.11 says to how hosts are started
-# What systemd gives to the service, and a key that stands in the environment, are not for routines.
-WITHHELD: Final = ("NOTIFY_SOCKET", "WATCHDOG_", "CREDENTIALS_DIRECTORY", "LISTEN_", "STATEOUS_TOKEN")
+# What systemd gives to the service, and what opens a control plane or its database, is not for routines. Each
+# stands for all names that begin so.
+WITHHELD: Final = (
+    "NOTIFY_SOCKET",
+    "WATCHDOG_",
+    "CREDENTIALS_DIRECTORY",
+    "LISTEN_FD",
+    "LISTEN_PID",
+    "STATEOUS_TOKEN",
+    "STATEOUS_KEY",
+    "STATEOUS_DATABASE_URL",
+)
 
 Printed = Callable[[int, str], None]
 

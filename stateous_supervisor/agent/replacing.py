@@ -81,7 +81,7 @@ class Replacing:
         if line.stalls is not None:
             line.stalls.take(pulse, now)
         if self._fate(line, pulse.loop_lag_s, can_end=False) is Fate.REPLACE:
-            self._pass_over(line, line.host, "loop", pulse.loop_lag_s)
+            self._give_up(line, line.host, "loop", pulse.loop_lag_s)
 
     def take_out(self, line: Line, unfit: Unfit) -> None:
         """Give a host no more work that has not what routines need; what runs in it may still end well (A-23)."""
@@ -90,16 +90,7 @@ class Replacing:
             return
         line.is_unfit = True
         self._roster.close(host.generation)
-        wait_s = self.next_host_s(anyio.current_time() - line.welcomed_at)
-        running = len(self._roster.running_in(host.generation))
-        self._log.tell(
-            "host.unfit",
-            host=host.generation,
-            reason=unfit.reason,
-            running=running,
-            next_in_s=round(wait_s, 1),
-        )
-        self._give_way(line, wait_s)
+        self._pass_over(line, host, "host.unfit", reason=unfit.reason)
 
     # What it does not say.
 
@@ -117,33 +108,33 @@ class Replacing:
                 line.end = f"it did not answer for {silent_s:.0f} s, and no attempt was left in it"
                 host.kill()
             case Fate.REPLACE:
-                self._pass_over(line, host, "host", silent_s)
+                self._give_up(line, host, "host", silent_s)
         return ends
 
     def _fate(self, line: Line, silent_s: float, *, can_end: bool) -> Fate:
         hung = sum(each.has_hung for each in self._lines)
         return silence.fate(silent_s, can_end=can_end, can_replace=self._can_replace(line), hung=hung)
 
-    def _pass_over(self, line: Line, host: Host, what: str, hung_s: float) -> None:
+    def _give_up(self, line: Line, host: Host, what: str, hung_s: float) -> None:
         line.has_hung = True
+        self._pass_over(line, host, "host.hung", what=what, hung_s=round(hung_s, 1))
+
+    def _pass_over(self, line: Line, host: Host, event: str, **keys: object) -> None:
+        """Have another host take the place of one that counts as lost, and say why."""
         wait_s = self.next_host_s(anyio.current_time() - line.welcomed_at)
-        self._log.tell(
-            "host.hung",
-            host=host.generation,
-            what=what,
-            hung_s=round(hung_s, 1),
-            running=len(self._roster.running_in(host.generation)),
-            next_in_s=round(wait_s, 1),
-        )
+        running = len(self._roster.running_in(host.generation))
+        self._log.tell(event, host=host.generation, **keys, running=running, next_in_s=round(wait_s, 1))
         self._give_way(line, wait_s)
 
     def _can_replace(self, line: Line) -> bool:
         return line.can_give_way and self.tasks is not None
 
     def _give_way(self, line: Line, wait_s: float = 0.0) -> None:
+        """Start another host for this one, unless that was done for another reason."""
         assert self.tasks is not None, "hosts are heard while there are some"
-        line.is_giving_way = True
-        self.tasks.start_soon(self._replace, line, wait_s)
+        if not line.is_giving_way:
+            line.is_giving_way = True
+            self.tasks.start_soon(self._replace, line, wait_s)
 
     async def _replace(self, before: Line, wait_s: float) -> None:
         """Have another host take new work; the one before ends with its routines, and then with what is abandoned."""

@@ -17,9 +17,10 @@ from msgspec import Raw
 from supervisor.doubles import until
 from supervisor.folders import PLAIN, make_folder
 
-from stateous_supervisor.agent import host_process, loading
+from stateous_supervisor.agent import host_process, loading, shortage
 from stateous_supervisor.agent.host import HostEnded, HostUnusable
 from stateous_supervisor.agent.host_process import ProcessHost, ProcessHosts
+from stateous_supervisor.agent.shortage import Kills
 from stateous_supervisor.link.frames import Outcome, Run
 
 GRANT = b'{"task":1,"token":"t","state":"plain","visit":1,"attempt":1,"context":{},"memory":{},"entered_by":{"name":"__started__"}}'
@@ -176,14 +177,31 @@ def test_what_systemd_gave_the_service_is_not_handed_down_a_26(tmp_path: Path) -
     start = "import os\nfound = open('/proc/self/environ').read() + str(os.environ)\nos.write(1, f'{found.count(\"=secret\")} {found.count(\"secret\")}\\n'.encode())\n"
     ours = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "CREDENTIALS_DIRECTORY"]
     ours += ["LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "STATEOUS_TOKEN", "STATEOUS_TOKEN_FILE"]
-    environment = os.environ | dict.fromkeys((*ours, "MINE"), "secret")
+    ours += ["STATEOUS_KEY", "STATEOUS_DATABASE_URL"]
+    environment = os.environ | dict.fromkeys((*ours, "MINE", "LISTEN_PORT"), "secret")
 
     async def main(_: ProcessHost, printed: list[str]) -> None:
         await until(lambda: printed)
 
-        assert printed == ["1 2"]
+        assert printed == ["2 4"]
 
     hosting(make_folder(tmp_path, plain=start + PLAIN), main, environment=environment)
+
+
+def test_the_end_of_a_host_says_that_memory_ran_out_a_23(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = iter([Kills("/unit", 3), Kills("/unit", 4)])
+    monkeypatch.setattr(shortage, "kills", lambda: next(counted))
+
+    async def main(host: ProcessHost, _: list[str]) -> None:
+        with pytest.raises(HostEnded) as ended:
+            await outcome(host)
+
+        assert ended.value.reason == "killed by SIGKILL, out of memory"
+
+    killed = PLAIN.replace("return events.noted()", "import os; os.kill(os.getpid(), 9)")
+    hosting(make_folder(tmp_path, plain=killed), main)
 
 
 def test_a_host_is_ended_before_its_agent_where_memory_runs_out_a_23(tmp_path: Path) -> None:

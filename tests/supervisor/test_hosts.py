@@ -25,6 +25,7 @@ from supervisor.doubles import (
 from stateous_supervisor.agent import cadence
 from stateous_supervisor.agent.faults import Exit, Fault
 from stateous_supervisor.agent.host import HostUnusable
+from stateous_supervisor.agent.replacing import ABANDONED_MAX
 from stateous_supervisor.link.frames import BrokenFile, Outcome, Pulse, Run, Unfit
 
 
@@ -281,6 +282,23 @@ def test_a_host_that_is_not_fit_gets_nothing_more_and_keeps_what_it_has_a_23() -
             assert [len([f for f in host.heard if isinstance(f, Run)]) for host in hosts.all] == [1, 3]
             assert agent.supervisor.generation == 2
             assert "task_released" not in kinds(world)
+
+    simulate(main)
+
+
+def test_a_crowded_host_that_is_not_fit_either_is_replaced_once_a_23() -> None:
+    async def main(world: World) -> None:
+        hosts = ScriptedHosts({"plain": lambda _: DONE})
+
+        async with world.agent(hosts):
+            await until(partial(are, hosts, 1))
+            hosts.last.say(Pulse(loop_lag_s=0.0, abandoned=ABANDONED_MAX))
+            hosts.last.say(Unfit(reason="no descriptors"))
+            await until(lambda: world.lines.of("host.unfit"))
+            await anyio.sleep(10.0)
+
+            assert len(world.lines.of("host.crowded")) == 1
+            assert [host.generation for host in hosts.all] == [1, 2]
 
     simulate(main)
 
