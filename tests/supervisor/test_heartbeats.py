@@ -336,6 +336,20 @@ def test_a_beat_that_fails_slowly_is_repeated_from_when_it_was_sent_a_27(
     simulate(main)
 
 
+def test_a_missed_beat_tells_of_the_lease_that_ends_first_a_29() -> None:
+    async def main(world: World) -> None:
+        world.fake.faults.append(Fault("POST /tasks/heartbeat", times=50, status=503))
+        world.start_tokens(1)
+        async with world.agent({"plain": stay}):
+            await until(lambda: held(world))
+            await anyio.sleep(20.0)
+            world.start_tokens(1, prefix="late")
+            await until(lambda: len(held(world)) == 2 and world.lines.of("heartbeat.missed"), 60.0)
+            assert 60 < world.lines.of("heartbeat.missed")[0]["trusted_s"] <= 91  # of 120, claimed 30 before
+
+    simulate(main)
+
+
 def test_a_lease_that_cannot_be_proven_is_doubted_once_and_the_routine_goes_on() -> None:
     async def main(world: World) -> None:
         world.start_tokens(1)
